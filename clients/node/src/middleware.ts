@@ -26,9 +26,13 @@ export type RateLimitOptions<R> = (({ address: string } & ClientOptions) | { cli
   skip?: (request: R) => boolean | Promise<boolean>;
   /** Headers of responses, by default `draft`; `legacy` are RateLimit-Limit, -Remaining and -Reset. */
   headers?: HeaderStyle;
+  /** The rule that is to limit these requests. The first decision without it is logged. */
+  rule?: string;
+  /** Answers such requests with status 500. */
+  strict?: boolean;
 };
 
-const OWN = ["key", "resource", "cost", "skip", "headers"];
+const OWN = "key resource cost skip headers rule strict".split(" ");
 
 /** The headers to add to a response, and the rejection of the request if it is one. */
 export interface Admission {
@@ -44,7 +48,8 @@ export class Admitter<R extends HttpRequest> {
   /** True if the client is that of the middleware alone. */
   readonly ownsClient: boolean;
   readonly #key: KeyFunction<R>;
-  readonly #options: Pick<RateLimitOptions<R>, "resource" | "cost" | "skip" | "headers">;
+  readonly #options: Omit<RateLimitOptions<R>, "client" | "address">;
+  #hasLogged = false;
 
   constructor(options: RateLimitOptions<R>) {
     this.ownsClient = !("client" in options);
@@ -52,7 +57,7 @@ export class Admitter<R extends HttpRequest> {
     if ("client" in options) {
       this.client = options.client;
     } else {
-      const { address, key, resource, cost, skip, headers, ...settings } = options;
+      const { address, key, resource, cost, skip, headers, rule, strict, ...settings } = options;
       this.client = new Client(address, settings);
     }
     this.#options = options;
@@ -74,7 +79,10 @@ export class Admitter<R extends HttpRequest> {
       fields = typeof key === "string" ? { userId: key } : { ...key };
       fields.resource ??= (typeof resource === "function" ? resource(request) : resource) ?? path;
       fields.cost ??= typeof cost === "function" ? cost(request) : cost;
-      return toAdmission(await this.client.check(fields), headers);
+      const verdict = await this.client.check(fields);
+      return this.#lacksRule(verdict, fields)
+        ? reject(problem(500, "a rule is missing"))
+        : toAdmission(verdict, headers);
     } catch (error) {
       // Only `byAddress` throws INTERNAL: no call rejects with it.
       if (error instanceof RlaasError && [...INVALID, "INTERNAL"].includes(error.code)) {
@@ -87,6 +95,23 @@ export class Admitter<R extends HttpRequest> {
       }
       throw error;
     }
+  }
+  /** Returns true if the rule of the options is missing in a decision, and the request is not to pass. */
+  #lacksRule({ answeredBy, reason, decisions }: Verdict, { resource }: RequestFields): boolean {
+    const { rule, strict = false } = this.#options;
+    const isDecided = answeredBy === "server" && !UNAVAILABLE.includes(reason);
+    if (rule === undefined || !isDecided || decisions.some((decision) => decision.rule === rule)) {
+      return false;
+    }
+    if (!this.#hasLogged) {
+      const others = decisions.map((decision) => decision.rule).join(", ") || "no rule";
+      this.client.warn(
+        `rule ${rule} ${resource}`,
+        `rlaas: rule ${rule} does not limit ${resource}: ${others} decided`,
+      );
+      this.#hasLogged = true;
+    }
+    return strict;
   }
 }
 

@@ -131,8 +131,11 @@ for (const [name, start] of Object.entries(frameworks)) {
 test("unknown options throw", () => {
   const shared = new Client(CLOSED);
   for (const [options, known] of [
-    [{ address: CLOSED, user: "alice" }, "key, resource, cost, skip, headers, address, timeoutMs, .*, apiKey"],
-    [{ client: shared, onNoAnswer: "deny" }, "key, resource, cost, skip, headers, client"],
+    [
+      { address: CLOSED, user: "alice" },
+      "key, resource, cost, skip, headers, rule, strict, address, timeoutMs, .*, apiKey",
+    ],
+    [{ client: shared, onNoAnswer: "deny" }, "key, resource, cost, skip, headers, rule, strict, client"],
   ] as const) {
     const text = new RegExp(`unknown option (user|onNoAnswer): the options are ${known}$`);
     assert.throws(() => rateLimit(options as RateLimitOptions<IncomingMessage>), text);
@@ -232,6 +235,22 @@ test("a limit beside a route of Express", async () => {
   assert.deepEqual([status, body, wait], [429, '{"wait":5', "60"]);
   assert.deepEqual((await get("/export?rows=3"))[0], 200);
   assert.equal((await get("/throws"))[1], "<!DOCTYPE", "the error handler of Express answers");
+});
+
+test("a rule that is missing is one line of the log, and an error if it must be there", async () => {
+  const lines: string[] = [];
+  const client = withLimits([{ rule: "pay", resource: "/v1/pay", limit: 9 }], { warn: (line) => lines.push(line) });
+  const statuses: number[] = [];
+  for (const options of [{ rule: "pay", strict: true }, { rule: "search" }, { rule: "search", strict: true }]) {
+    const url = await frameworks["express"]!({ client, key: () => "alice", ...options });
+    statuses.push((await fetch(url)).status, (await fetch(url)).status);
+  }
+  assert.deepEqual(statuses, [200, 200, 200, 200, 500, 500]);
+  const line = "rlaas: rule search does not limit /v1/pay: pay decided";
+  assert.deepEqual(lines, [line]);
+  client.isAway = true;
+  const url = await frameworks["express"]!({ client, rule: "search", strict: true });
+  assert.equal((await fetch(url)).status, 200, "nothing has decided");
 });
 
 test("keys by address", () => {
