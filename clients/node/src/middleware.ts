@@ -96,6 +96,7 @@ export class Admitter<R extends HttpRequest> {
       throw error;
     }
   }
+
   /** Returns true if the rule of the options is missing in a decision, and the request is not to pass. */
   #lacksRule({ answeredBy, reason, decisions }: Verdict, { resource }: RequestFields): boolean {
     const { rule, strict = false } = this.#options;
