@@ -27,7 +27,7 @@ export function budgetFetch(budget: Budget, key: CallKey, fetch: Fetch = globalT
     if (!LIMITED.test(path) || (init?.method ?? method).toUpperCase() !== "POST") {
       return fetch(input, init);
     }
-    const text = await new Response(init?.body ?? own).text();
+    const text = typeof init?.body === "string" ? init.body : await new Response(init?.body ?? own).text();
     const body = parse(text);
     if (!body) {
       return fetch(input, { ...init, body: text });

@@ -27,8 +27,9 @@ for (const name of ["express", "fastify"]) {
 
 test("example tokens, and CommonJS", async () => {
   assert.equal(await output(run(["examples/tokens.js"])), `hello by ${SERVER ? "server" : "policy"}\n`);
-  const program = 'const { Client } = require("rlaas-client"); console.log(typeof Client)';
-  assert.equal(await output(run(["--input-type=commonjs", "--eval", program])), "function\n");
+  const names = ["rlaas-client", "rlaas-client/llm", "rlaas-client/testing"];
+  const program = `console.log(${names.map((name) => `Object.keys(require("${name}")).length > 0`)})`;
+  assert.equal(await output(run(["--input-type=commonjs", "--eval", program])), "true true true\n");
 });
 
 function run(args: string[], variables: Record<string, string> = {}) {
