@@ -18,16 +18,14 @@ const LIMITED = /(\/(completions|embeddings|responses|messages)|:(generateConten
  */
 export function budgetFetch(budget: Budget, key: CallKey, fetch: Fetch = globalThis.fetch): Fetch {
   return async (input, init) => {
-    const {
-      url,
-      method,
-      body: own,
-    } = input instanceof Request ? input.clone() : { url: `${input}`, method: "GET", body: null };
+    const request = input instanceof Request ? input : undefined;
+    const url = request?.url ?? `${input}`;
     const path = url.replace(/[?#].*$/s, "");
-    if (!LIMITED.test(path) || (init?.method ?? method).toUpperCase() !== "POST") {
+    if (!LIMITED.test(path) || (init?.method ?? request?.method)?.toUpperCase() !== "POST") {
       return fetch(input, init);
     }
-    const text = typeof init?.body === "string" ? init.body : await new Response(init?.body ?? own).text();
+    const source = init?.body ?? request?.clone().body ?? null;
+    const text = typeof source === "string" ? source : await new Response(source).text();
     const body = parse(text);
     if (!body) {
       return fetch(input, { ...init, body: text });
