@@ -66,6 +66,7 @@ async fn file_makes_a_project_that_works_like_others() {
     let found = found.expect("a project");
     assert_eq!((found.unmatched(), found.revision), (rules::UnmatchedPolicy::Deny, 0));
     assert_eq!((&*found.etag, found.created_at), ("0000000000000000", None));
+    assert_eq!((found.keys, found.rules), (0, 1));
     let listed = client.list_projects(proto::ListProjectsRequest::default()).await;
     let listed = listed.expect("projects").into_inner().projects;
     let ids: Vec<_> = listed.iter().map(|project| &*project.id).collect();

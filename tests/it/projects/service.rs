@@ -185,8 +185,12 @@ async fn key_is_rotated_and_revoked() {
         };
         for _ in 0..2 {
             let revoked = one.revoke_key(revoke(&new.id)).await.expect("a key").into_inner();
-            assert_eq!(revoked.key.expect("a key").state(), State::Revoked);
+            let revoked = revoked.key.expect("a key");
+            assert!(revoked.state() == State::Revoked && revoked.revoked_at.is_some());
         }
+        // That which was rotated is accepted for a minute.
+        let shown = one.get_project(get).await.expect("a project").into_inner().project;
+        assert_eq!((shown.expect("a project").keys, previous.revoked_at), (1, None));
     }
 }
 

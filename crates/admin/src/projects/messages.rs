@@ -17,9 +17,15 @@ use rlaas_core::rules::spec::{Field, RuleSpec};
 use rlaas_core::rules::{Rule, Unmatched};
 use rlaas_proto::json::POOL;
 
-/// Returns a project. `of_files` is the policy that files have for it.
-pub(super) fn project(state: &ProjectState, of_files: Option<Unmatched>) -> proto::Project {
+/// Returns a project. `of_files` is the policy that files have for it, `rules` the number of those in force.
+pub(super) fn project(
+    state: &ProjectState,
+    of_files: Option<Unmatched>,
+    rules: usize,
+    now: Timestamp,
+) -> proto::Project {
     let project = &state.project;
+    let keys = project.keys.iter().filter(|key| key.state(now) == ApiKeyState::Active).count();
     // One that is not stored, or was not when it was first written.
     let time = |time: Timestamp| (time != Timestamp::EPOCH).then(|| timestamp(time));
     let policy = of_files.unwrap_or_else(|| project.unmatched.into());
@@ -31,6 +37,8 @@ pub(super) fn project(state: &ProjectState, of_files: Option<Unmatched>) -> prot
         etag: if project.id.is_unnamed() { String::new() } else { project.etag.to_string() },
         created_at: time(project.created_at),
         updated_at: time(project.updated_at),
+        keys: u32::try_from(keys).unwrap_or(u32::MAX),
+        rules: u32::try_from(rules).unwrap_or(u32::MAX),
     }
 }
 
@@ -52,6 +60,7 @@ pub(super) fn key(project: &ProjectId, key: &ApiKey, now: Timestamp) -> proto::A
         // Only lists have it.
         last_used_at: None,
         replaced_by: key.replaced_by.clone().unwrap_or_default(),
+        revoked_at: key.revoked_at.map(timestamp),
     }
 }
 

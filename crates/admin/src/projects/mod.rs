@@ -231,7 +231,10 @@ impl Projects {
     }
 
     fn message(&self, state: &ProjectState) -> proto::Project {
-        messages::project(state, self.registry.files().unmatched(&state.project.id))
+        let id = &state.project.id;
+        let in_force = self.administrator.limiter().project_snapshot(id.as_str());
+        let rules = in_force.map_or(0, |snapshot| snapshot.rules.iter().skip(1).count());
+        messages::project(state, self.registry.files().unmatched(id), rules, self.clock.now())
     }
 
     /// Returns the response to a change that ends keys, with a warning if their ends may not be kept.
