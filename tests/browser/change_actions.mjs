@@ -18,10 +18,10 @@ async function ruleBeside(way, isMeant) {
 
 // Publishes, after a look at the plan, and returns what the page says.
 async function publish(page, way) {
-  await page.locator('#reason').fill(`by ${way.tag}`);
   await page.getByRole('button', { name: 'Validate' }).click();
   await page.waitForURL(/change-check/);
   await page.getByText('Nothing was changed yet').waitFor();
+  await page.locator('#reason').fill(`by ${way.tag}`);
   await page.getByRole('button', { name: 'Publish' }).click();
   await page.locator('p.done', { hasText: 'Published as revision' }).waitFor();
 }
@@ -66,10 +66,9 @@ export const CHANGE_ACTIONS = [
     name: 'publish in shadow, then for all',
     async act(page, way) {
       await open(page, way);
+      // Nobody has seen a plan.
+      assert.equal(await page.getByRole('button', { name: 'Publish' }).isVisible(), false);
       await page.locator('#rules').fill(`${rules(10)}  enforce: 0%\n`);
-      // Nobody has seen the plan of this text.
-      await page.getByRole('button', { name: 'Publish' }).click();
-      await page.getByText('Nothing was changed yet').waitFor();
       await publish(page, way);
       await ruleBeside(way, (rule) => rule?.enforcePpm === 0);
       await page.locator('#rules').fill(rules(10));

@@ -121,9 +121,9 @@ await run({
     await page.getByRole('link', { name: 'edit all as YAML' }).click();
     const rules = page.locator('#rules');
     await rules.fill((await rules.inputValue()).replace('limit: 3', 'limit: 30'));
-    await page.locator('#reason').fill('one of many');
     await page.getByRole('button', { name: 'Validate' }).click();
     await page.waitForURL(/change-check/);
+    await page.locator('#reason').fill('one of many');
     await page.getByRole('button', { name: 'Publish' }).click();
     await page.locator('p.done', { hasText: '1 rule changed' }).waitFor();
     await eventually('the rule is in force', async () => {

@@ -41,6 +41,7 @@ export const PROJECT_ACTIONS = [
     name: 'create a project',
     async act(page, way) {
       await page.goto(`${consoleUrl()}projects`);
+      await page.locator('#new summary').click();
       for (const id of ['Not valid!', projectOf(way)]) {
         await page.locator('#new-id').fill(id);
         await page.locator('#new-name').fill('Made here');
@@ -59,6 +60,7 @@ export const PROJECT_ACTIONS = [
     name: 'rename a project',
     async act(page, way) {
       await page.goto(consoleUrl() + path(way));
+      await page.locator('#settings summary').click();
       await page.locator('#name').fill('Renamed & <b>bold</b>');
       await page.getByRole('button', { name: 'Save' }).click();
       await page.locator('p.done').waitFor();
@@ -110,8 +112,8 @@ export const DELETION = [
     async act(page, way) {
       await page.goto(consoleUrl() + path(way));
       for (const id of ['another', projectOf(way)]) {
-        if (id !== 'another') await page.locator('#delete[open]').waitFor();
-        else await page.locator('#delete summary').click();
+        if (id !== 'another') await page.locator('#settings[open]').waitFor();
+        else await page.locator('#settings summary').click();
         await page.locator('#delete-confirm').fill(id);
         await page.getByRole('button', { name: 'Delete project' }).click();
         if (id === 'another') await page.getByText('was not deleted').waitFor();

@@ -1,8 +1,12 @@
 //! Decisions of the past, as `WatchStats` sends them; and of when and of which instances they are shown.
 
+use std::collections::HashMap;
+
 use maud::{Markup, html};
 use prost_types::{Duration, Timestamp};
-use rlaas_proto::ratelimit::admin::v1::{Coverage, WatchStatsRequest, WatchStatsResponse};
+use rlaas_proto::ratelimit::admin::v1::{
+    Coverage, RequestStats, WatchStatsRequest, WatchStatsResponse,
+};
 
 use super::Console;
 use super::calls::{READ_TIME, within};
@@ -53,17 +57,21 @@ pub(super) fn range(points: &[Interval]) -> Interval {
     (Timestamp { seconds: until.seconds - SPAN, ..until }, until)
 }
 
-/// Returns the points of the last 15 minutes, oldest first. There may be 90,000 counters.
+/// Returns the points of the last 15 minutes, oldest first: of a project, and of a rule unless it is empty. There
+/// may be 90,000 counters.
 pub(super) async fn history(
     console: &Console,
     visitor: &Visitor,
-    request: WatchStatsRequest,
+    project: &str,
+    rule: &str,
 ) -> Result<Vec<WatchStatsResponse>, PageError> {
     let request = WatchStatsRequest {
+        project_id: project.to_owned(),
+        rule: rule.to_owned(),
         history: Some(Duration { seconds: SPAN, nanos: 0 }),
         max_rules: MAX_RULES,
         past_only: true,
-        ..request
+        ..WatchStatsRequest::default()
     };
     let mut client = visitor.admin();
     let read = async move {
@@ -75,6 +83,32 @@ pub(super) async fn history(
         Ok(points)
     };
     console.in_background(read).await
+}
+
+/// Adds up the requests of each project.
+pub(super) fn requests_by_project(points: &[WatchStatsResponse]) -> HashMap<&str, RequestStats> {
+    let mut projects = HashMap::<_, RequestStats>::new();
+    for stats in points.iter().flat_map(|point| &point.requests) {
+        projects.entry(&*stats.project_id).or_default().add(stats);
+    }
+    projects
+}
+
+/// Returns the requests of a project out of those of each. `None` if they are not known: there is no point, an
+/// instance is missing or of an earlier version, which tells none, or others are busier.
+pub(super) fn requests_of(
+    id: &str,
+    by_project: &HashMap<&str, RequestStats>,
+    points: &[WatchStatsResponse],
+) -> Option<RequestStats> {
+    let is_whole = |point: &WatchStatsResponse| {
+        let is_missing = |coverage: &Coverage| !coverage.missing.is_empty();
+        point.other_requests.is_none()
+            && !point.coverage.as_ref().is_some_and(is_missing)
+            && !point.rules.iter().any(|stats| stats.project_id == id && stats.decisions() > 0)
+    };
+    let is_none = || !points.is_empty() && points.iter().all(is_whole);
+    by_project.get(id).cloned().or_else(|| is_none().then(RequestStats::default))
 }
 
 /// Says of when and of which instances the numbers are.

@@ -25,11 +25,16 @@ pub(super) fn foreign(text: &str) -> Markup {
     }
 }
 
+/// Shows a dash in place of what is not known.
+pub(super) fn or_dash(shown: Option<Markup>) -> Markup {
+    shown.unwrap_or_else(|| html! { span.muted { "–" } })
+}
+
 /// Shows a text of somebody, of which a long one is folded; a dash in place of none.
 pub(super) fn folded(text: &str) -> Markup {
     let begin = text.char_indices().nth(MAX_UNFOLDED).map(|(end, _)| &text[..end]);
     html! {
-        @if text.is_empty() { span.muted { "–" } }
+        @if text.is_empty() { (or_dash(None)) }
         @else if let Some(begin) = begin { details { summary { (foreign(&format!("{begin}…"))) } (foreign(text)) } }
         @else { (foreign(text)) }
     }

@@ -147,6 +147,20 @@ async fn every_problem_and_warning_is_shown_at_once() {
         assert!(checked.status == 200 && checked.body.contains(shown), "{shown}: {checked:?}");
         assert!(!checked.body.contains("<script>"), "{checked:?}");
     }
+    // A warning of a rule that stays as it is comes after the plan.
+    let warned = "rules:\n- {name: c, limit: 9, window: 1h}\n- {name: d, limit: 8, window: 1h}\n";
+    assert_eq!(editor.publish(warned, "").await.status, 303);
+    let mut editor = Editor::open(&browser, "shop").await;
+    let more = format!("{warned}- {{name: e, limit: 1, window: 1m, match: {{resource: /e}}}}\n");
+    let checked = editor.send("change-check", &more, "").await.body;
+    let [plan, warning] =
+        [">Plan<", "1</data> warning of rules that stay"].map(|text| checked.find(text));
+    assert!(
+        plan.is_some() && plan < warning && !checked.contains("1</data> warning<"),
+        "{checked}"
+    );
+    assert_eq!(server.post("/v1/projects/shop/rules:apply", r#"{"prune":true}"#).await.0, 200);
+    let mut editor = Editor::open(&browser, "shop").await;
     let long = format!("&reason={}", "a".repeat(1_025));
     let refused = editor.publish(PAY, &long).await;
     assert!(refused.status == 400 && refused.body.contains("Why must be"), "{refused:?}");

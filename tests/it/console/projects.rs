@@ -2,8 +2,9 @@
 
 use std::time::Duration;
 
-use super::browser::{Browser, secret_of};
+use super::browser::{Browser, row, secret_of};
 use super::{ADMIN, CONSOLE, OPERATE, auth, start_with_auth};
+use crate::admin::watch_stats::TimedServers;
 use crate::http::client::{HttpResponse, send_with};
 use rlaas_testkit::process::Rlaas;
 use rlaas_testkit::redis::RedisServer;
@@ -198,7 +199,7 @@ async fn keys_are_replaced_and_revoked() {
     eventually("the end of the key", TIMEOUT, async || check(&server, &first).await == 401).await;
     assert_eq!(check(&server, &second).await, 403);
     let page = browser.get("project?id=shop").await.body;
-    assert!(page.contains("revoked") && page.contains("replaced by"), "{page}");
+    assert!(page.contains("revoked</span> <time ") && page.contains("replaced by"), "{page}");
 }
 
 #[tokio::test]
@@ -274,6 +275,34 @@ async fn many_projects_are_searched_and_paged() {
     assert!(found.contains(">shop-11<") && found.contains(">shop-110<"), "{found}");
     assert!(!found.contains(">shop-12<"), "{found}");
     assert!(browser.get("projects?q=nothing").await.body.contains("No project fits."));
+}
+
+#[tokio::test]
+async fn a_project_begins_with_its_requests_keys_and_rules() {
+    let settings = [CONSOLE, "http.hosts=test", "auth.api-keys=accepted"];
+    let mut timed = TimedServers::start_from("rules: []\n", 1, &settings);
+    let browser = Browser::new(&timed.servers[0]);
+    create(&browser, "id=shop").await;
+    create(&browser, "id=idle").await;
+    // There is no point yet: nothing is known, which is not nothing.
+    let cells = async |id: &str| row(&browser.get("projects").await.body, id).unwrap_or_default();
+    assert_eq!(cells("shop").await, ["–", "–", "0", "0"]);
+    let rule = json!({ "rule": { "name": "pay", "maxRequests": "2", "window": "3600s" } });
+    assert_eq!(timed.servers[0].post("/v1/projects/shop/rules", &rule.to_string()).await.0, 201);
+    let (secret, _) = create_key(&browser, "").await;
+    for status in [200, 200, 429, 429] {
+        assert_eq!(check(&timed.servers[0], &secret).await, status);
+    }
+    eventually("the requests", TIMEOUT, async || {
+        timed.advance(10);
+        cells("shop").await == ["4", "50 %", "1", "1"]
+    })
+    .await;
+    assert_eq!(cells("idle").await, ["0", "0 %", "0", "0"]);
+    let page = browser.get("project?id=shop").await.body;
+    let places = [">50 %<", ">pay<", "API keys</h2>", "Usage by day", "<summary>Settings<"];
+    let places = places.map(|text| page.find(text).unwrap_or_else(|| panic!("{text}: {page}")));
+    assert!(places.is_sorted(), "{places:?}");
 }
 
 #[tokio::test]

@@ -212,6 +212,7 @@ impl HistoryPage {
 
     fn table(&self, history: &[Revision]) -> Markup {
         let table = Table::<Revision>::new("revisions", "The last 100, newest first")
+            .cards()
             .right("Revision", |revision| {
                 html! { a href=(self.link(revision.revision)) { (number(revision.revision)) } }
             })

@@ -113,6 +113,7 @@ fn table(instances: &[Instance]) -> Markup {
     let newest = instances.iter().map(|instance| instance.catalogue_revision).max();
     let caption = "Each instance as it reported itself, every 10\u{a0}s; this one as it is now";
     let table = Table::<Instance>::new("instances", caption)
+        .cards()
         .text("Instance", |instance| foreign(&instance.id))
         .text("State", |instance| {
             html! {
@@ -170,6 +171,7 @@ fn nodes(nodes: &[StoreNode], meanwhile: &Markup) -> Markup {
     let caption = "Times are of the last 512 calls and probes, errors and requests of this instance since \
                    its start. A node whose circuit breaker is open is not asked until a probe succeeds";
     let table = Table::<StoreNode>::new("Redis nodes", caption)
+        .cards()
         .text("Address", |node| foreign(&node.address))
         .text("Answers", |node| {
             html! { @if node.available { span.good { "yes" } } @else { span.bad { "no" } } }

@@ -3,16 +3,20 @@
 use axum::http::StatusCode;
 use axum::response::Response;
 use maud::{Markup, html};
-use rlaas_proto::ratelimit::admin::v1::{ListProjectsRequest, Project};
+use rlaas_proto::ratelimit::admin::v1::{
+    ListProjectsRequest, Project, RequestStats, WatchStatsResponse,
+};
 use rlaas_proto::ratelimit::v1::UnmatchedPolicy;
 
-use crate::calls::{CHANGE_TIME, READ_TIME, every, field_of, within};
-use crate::fields::{FormFields, Link, search_input};
+use super::now::share;
+use crate::calls::{CHANGE_TIME, EVERY_PROJECT, READ_TIME, every, field_of, within};
+use crate::decisions::{SPAN_NAME, history, requests_by_project, requests_of};
+use crate::fields::{FormFields, Link, UNNAMED, search_input};
 use crate::form::{Field, FieldChoice, FieldKind, Form, FormPlace, RefusedForm};
 use crate::layout::failure;
 use crate::page_error::PageError;
 use crate::table::Table;
-use crate::text::{foreign, number, time};
+use crate::text::{foreign, number, or_dash, time};
 use crate::visit::{Visit, Visitor};
 
 /// Projects of a page.
@@ -47,13 +51,16 @@ const CREATE: Form = Form::new(
 )
 .tone("primary");
 
+/// The requests of a project, if they are known, and the project.
+type ListedProject = (Option<RequestStats>, Project);
+
 /// A page of the projects that fit a search.
 struct ListedProjects {
     /// Part of the id or of the name.
     search: String,
     /// From 1.
     number: usize,
-    page: Vec<Project>,
+    page: Vec<ListedProject>,
     /// Projects that fit.
     fitting: usize,
     /// Projects of the visitor.
@@ -93,9 +100,10 @@ async fn try_create(visitor: &Visitor, fields: &FormFields) -> Result<String, Pa
 async fn respond(visit: Visit, refused: Option<RefusedForm>) -> Response {
     let frame = visit.frame("projects");
     let Visit { console, visitor, fields } = visit;
+    let points = history(&console, &visitor, EVERY_PROJECT, "").await.unwrap_or_default();
     let listed = async move {
         fields.check()?;
-        ListedProjects::new(list(&visitor).await?, &fields)
+        ListedProjects::new(list(&visitor).await?, &fields, &points)
     };
     let listed = console.in_background(listed).await;
     let problem = refused.as_ref().map(|refused| &refused.error).or(listed.as_ref().err());
@@ -106,13 +114,15 @@ async fn respond(visit: Visit, refused: Option<RefusedForm>) -> Response {
             FormPlace { frame: &frame, prefix: "new-", values: &[], refused: refused.as_ref() };
         let content = html! {
             @if let Some(refused) = &refused { (refused.notice()) }
-            @match &listed {
-                Ok(listed) => (listed.render(may_create)),
-                Err(error) => (failure(&error.sentence())),
-            }
             @if may_create {
-                h2 #new { "Create a project" }
-                (CREATE.render("card narrow-form", &place))
+                details #new open[refused.is_some()] {
+                    summary.button { "Create a project" }
+                    (CREATE.render("card narrow-form", &place))
+                }
+            }
+            @match &listed {
+                Ok(listed) => (listed.render()),
+                Err(error) => (failure(&error.sentence())),
             }
         };
         frame.page("Projects", &content)
@@ -134,7 +144,11 @@ pub(super) async fn list(visitor: &Visitor) -> Result<Vec<Project>, PageError> {
 }
 
 impl ListedProjects {
-    fn new(mut projects: Vec<Project>, search: &FormFields) -> Result<Self, PageError> {
+    fn new(
+        mut projects: Vec<Project>,
+        search: &FormFields,
+        points: &[WatchStatsResponse],
+    ) -> Result<Self, PageError> {
         let (all, number) = (projects.len(), search.page()?);
         let search = search.get("q").to_owned();
         let text = search.trim().to_lowercase();
@@ -143,11 +157,13 @@ impl ListedProjects {
                 || project.display_name.to_lowercase().contains(&text)
         });
         let fitting = projects.len();
+        let by_project = requests_by_project(points);
+        let listed = |project: Project| (requests_of(&project.id, &by_project, points), project);
         let page = projects.into_iter().skip((number - 1) * PAGE_SIZE).take(PAGE_SIZE);
-        Ok(Self { page: page.collect(), search, number, fitting, all })
+        Ok(Self { page: page.map(listed).collect(), search, number, fitting, all })
     }
 
-    fn render(&self, may_create: bool) -> Markup {
+    fn render(&self) -> Markup {
         let (number_of, pages) = (self.number, self.fitting.div_ceil(PAGE_SIZE).max(1));
         let previous = (number_of > 1).then(|| (number_of - 1).min(pages));
         let next = (number_of < pages).then_some(number_of + 1);
@@ -158,7 +174,6 @@ impl ListedProjects {
             form.row method="get" action="projects" role="search" {
                 (search_input("q", "Id or name", "search", &self.search))
                 button.primary { "Search" }
-                @if may_create { a.beside-button href="#new" { "Create a project" } }
             }
             p.summary {
                 (number(self.fitting as u64)) @if self.fitting == 1 { " project" } @else { " projects" }
@@ -182,22 +197,30 @@ impl ListedProjects {
     }
 }
 
-fn table(projects: &[Project]) -> Markup {
-    let caption = "Newest first; requests without an API key last";
-    let table = Table::<Project>::new("projects", caption)
-        .text("Project", |project| {
+fn table(projects: &[ListedProject]) -> Markup {
+    let caption = format!(
+        "Newest first; requests without an API key last. Requests: of the last {SPAN_NAME}; a dash: not known"
+    );
+    let table = Table::<ListedProject>::new("projects", &caption)
+        .cards()
+        .text("Project", |(_, project)| {
             let id = field_of(&project.id);
-            html! { a href=(Link::to("project").with("id", id)) { (foreign(id)) } }
-        })
-        .text("Name", |project| {
             html! {
-                @if project.id.is_empty() { span.muted { "requests without an API key" } }
-                @else if project.display_name.is_empty() { span.muted { "–" } }
-                @else { (foreign(&project.display_name)) }
+                a href=(Link::to("project").with("id", id)) { (foreign(id)) }
+                @if id == UNNAMED { br; span.muted.remark { "requests without an API key" } }
+                @else if !project.display_name.is_empty() { br; span.muted.remark { (foreign(&project.display_name)) } }
             }
         })
-        .text("Requests without a rule", |project| html! { (policy_text(project.unmatched())) })
-        .text("Created", created);
+        .right("Requests", |(requests, _)| {
+            or_dash(requests.as_ref().map(|requests| number(requests.requests())))
+        })
+        .right("Refused", |(requests, _)| {
+            or_dash(requests.as_ref().map(|requests| share(requests.denied, requests.requests())))
+        })
+        .right("API keys", |(_, project)| number(project.keys.into()))
+        .right("Rules", |(_, project)| number(project.rules.into()))
+        .text("Without a rule", |(_, project)| html! { (policy_text(project.unmatched())) })
+        .text("Created", |(_, project)| created(project));
     table.rows(projects)
 }
 

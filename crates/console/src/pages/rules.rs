@@ -6,7 +6,7 @@ use std::collections::HashMap;
 use axum::http::StatusCode;
 use axum::response::Response;
 use maud::{Markup, html};
-use rlaas_proto::ratelimit::admin::v1::{RuleStats, WatchStatsRequest, WatchStatsResponse};
+use rlaas_proto::ratelimit::admin::v1::{RuleStats, WatchStatsResponse};
 use rlaas_proto::ratelimit::v1::rule_origin::Kind;
 use rlaas_proto::ratelimit::v1::{GetConfigRequest, Rule, RuleMode, RuleOrigin, UnmatchedPolicy};
 
@@ -25,8 +25,9 @@ use crate::table::Table;
 use crate::text::{foreign, number, time};
 use crate::visit::{Visit, Visitor};
 
-/// Rules of a page.
+/// Rules of a page, and on the page of their project.
 const PAGE_SIZE: usize = 100;
+const MAX_OF_PROJECT: usize = 10;
 /// Bars of a spark line.
 const BARS: usize = 30;
 /// Time of a bar.
@@ -41,7 +42,7 @@ type ListedRule = (String, Rule, RuleTraffic);
 
 /// The rules of a search on one page.
 #[derive(Debug)]
-struct ListedRules {
+pub(super) struct ListedRules {
     rules: Vec<ListedRule>,
     /// Number of rules that fit.
     found: usize,
@@ -80,10 +81,9 @@ async fn gather(visit: &Visit) -> Result<ListedRules, PageError> {
     let order = ORDERS.into_iter().find(|(known, _)| *known == field);
     let (order, _) =
         order.ok_or_else(|| PageError::invalid("sort must be empty, refused or rate"))?;
-    let project_id = if project.is_empty() { EVERY_PROJECT } else { id_of(project) }.to_owned();
-    let request = WatchStatsRequest { project_id, ..WatchStatsRequest::default() };
+    let project = if project.is_empty() { EVERY_PROJECT } else { id_of(project) };
     let rules = console.in_background(list(visitor.clone(), fields.clone()));
-    let (rules, points) = tokio::join!(rules, history(console, visitor, request));
+    let (rules, points) = tokio::join!(rules, history(console, visitor, project, ""));
     let (points, problem) =
         points.map_or_else(|error| (Vec::new(), Some(error)), |all| (all, None));
     let rules = rules?;
@@ -200,6 +200,25 @@ impl ListedRules {
         Self { rules: rules.collect(), found, page, order, counted, problem: None }
     }
 
+    /// Returns the rules of a project, those that refuse most first.
+    pub(super) async fn of_project(
+        Visit { console, visitor, .. }: &Visit,
+        id: &str,
+        points: Vec<WatchStatsResponse>,
+    ) -> Result<Self, PageError> {
+        let rules = list(visitor.clone(), FormFields::default().with("project", field_of(id)));
+        let listed = async move { Ok(Self::new(rules.await?, &points, 1, "refused")) };
+        console.in_background(listed).await
+    }
+
+    /// Shows the first rules of a project.
+    pub(super) fn first(&self, visitor: &Visitor) -> Markup {
+        html! {
+            @if self.rules.is_empty() { p.notice { "The project has no rule." } }
+            @else { (self.table(visitor, "rules", &self.rules[..self.rules.len().min(MAX_OF_PROJECT)])) }
+        }
+    }
+
     fn render(&self, visitor: &Visitor, search: &FormFields) -> Markup {
         let Self { rules, found, page, .. } = self;
         let first = (page - 1) * PAGE_SIZE;
@@ -267,8 +286,9 @@ impl ListedRules {
         let rate = |count| rate_text(per_second(count, self.counted));
         let caption = format!("Rules, with their decisions of the last {SPAN_NAME}");
         let mut table = Table::<ListedRule>::new(name, &caption)
+            .cards()
             .text("Rule", |(project, rule, _)| rule_words::rule_link(project, &rule.name));
-        if !self.order.is_empty() {
+        if rules.iter().any(|(project, ..)| *project != rules[0].0) {
             table = table.text("Project", |(project, ..)| project_name(project));
         }
         let table = table

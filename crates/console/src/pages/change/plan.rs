@@ -1,9 +1,12 @@
 //! What publishing would do: problems, warnings and differences. Nothing is written.
 
+use std::collections::HashSet;
 use std::sync::Arc;
 
 use rlaas_proto::ratelimit::admin::v1::problem::Severity;
-use rlaas_proto::ratelimit::admin::v1::{Project, RuleChange, ValidateRequest, ValidateResponse};
+use rlaas_proto::ratelimit::admin::v1::{
+    Problem, Project, RuleChange, ValidateRequest, ValidateResponse,
+};
 use rlaas_proto::ratelimit::v1::Rule;
 
 use super::form::ChangeForm;
@@ -20,7 +23,10 @@ use crate::visit::Visitor;
 pub(super) struct ChangePlan {
     /// With any nothing can be published.
     pub(super) problems: Vec<String>,
+    /// Of rules that would be changed, or of all if none would.
     pub(super) warnings: Vec<String>,
+    /// Of rules that would stay as they are.
+    pub(super) other_warnings: Vec<String>,
     pub(super) changes: Vec<RuleChange>,
     /// The rules as they would be published.
     pub(super) rules: Vec<Rule>,
@@ -46,11 +52,14 @@ pub(super) async fn plan(
     let rules = std::mem::take(&mut reading.rules);
     let validated = validate(visitor, form, &rules).await?;
     // A text with problems has those of its rules already, with their lines.
-    let found = findings(&validated, Severity::Error);
+    let is_error = |problem: &&Problem| problem.severity() == Severity::Error;
+    let found = texts(validated.problems.iter().filter(is_error));
     let found = if reading.problems.is_empty() { found } else { Vec::new() };
     let problems = [reading.problems, of_project, found].concat();
+    let (warnings, other_warnings) = warnings(&validated, &rules);
     Ok(ChangePlan {
-        warnings: findings(&validated, Severity::Warning),
+        warnings,
+        other_warnings,
         changes: if problems.is_empty() { validated.changes } else { Vec::new() },
         rules,
         revision: validated.revision,
@@ -68,10 +77,29 @@ async fn validate(
     Ok(visitor.projects().validate(within(CHANGE_TIME, request)).await?.into_inner())
 }
 
-/// Returns the problems of a severity, each with its field.
-fn findings(validated: &ValidateResponse, severity: Severity) -> Vec<String> {
-    let found = validated.problems.iter().filter(|problem| problem.severity() == severity);
-    found.map(|problem| format!("{}: {}", problem.field, problem.message)).collect()
+/// Returns the rule that a problem is about, by its field, such as `rules[3].window`.
+fn rule_of<'a>(problem: &Problem, rules: &'a [Rule]) -> Option<&'a Rule> {
+    let (position, _) = problem.field.strip_prefix("rules[")?.split_once(']')?;
+    rules.get(position.parse::<usize>().ok()?)
+}
+
+/// Returns the warnings of rules that would be changed, or of all if none would, and those of the others.
+fn warnings(validated: &ValidateResponse, rules: &[Rule]) -> (Vec<String>, Vec<String>) {
+    let changed = validated.changes.iter().map(|change| &*change.rule_name);
+    let changed: HashSet<&str> = changed.collect();
+    let is_warning = |problem: &&Problem| problem.severity() == Severity::Warning;
+    let (own, others): (Vec<&Problem>, Vec<&Problem>) =
+        validated.problems.iter().filter(is_warning).partition(|problem| {
+            let rule = rule_of(problem, rules).filter(|_| !changed.is_empty());
+            rule.is_none_or(|rule| changed.contains(&*rule.name))
+        });
+    (texts(own), texts(others))
+}
+
+/// Returns problems as texts, each with its field.
+fn texts<'a>(problems: impl IntoIterator<Item = &'a Problem>) -> Vec<String> {
+    let problems = problems.into_iter();
+    problems.map(|problem| format!("{}: {}", problem.field, problem.message)).collect()
 }
 
 /// Returns the problems of what a text has beside rules.

@@ -153,13 +153,13 @@ impl ChangePage {
         }
     }
 
-    /// Returns the plan that the page shows, if it can be published.
+    /// Returns the plan that the page shows, if there is something to publish: without one the form is hidden.
     fn plan(&self) -> Option<&ChangePlan> {
         let plan = match &self.result {
             ChangeResult::Plan(plan) | ChangeResult::Stale { plan, .. } => Some(plan),
             ChangeResult::None | ChangeResult::Refused(_) => None,
         };
-        plan.filter(|plan| plan.problems.is_empty())
+        plan.filter(|plan| plan.problems.is_empty() && !plan.changes.is_empty())
     }
 
     /// Returns what was asked for, with the name of the plan that it shows.
@@ -193,11 +193,12 @@ impl ChangePlan {
         html! {
             @if !self.problems.is_empty() {
                 div.problem role="alert" {
-                    (findings(&self.problems, "problem", ": nothing can be published"))
+                    strong { (count(&self.problems, "problem")) ": nothing can be published" }
+                    (findings(&self.problems))
                 }
             }
             @if !self.warnings.is_empty() {
-                div.notice { (findings(&self.warnings, "warning", "")) }
+                div.notice { strong { (count(&self.warnings, "warning")) } (findings(&self.warnings)) }
             }
             @if self.problems.is_empty() {
                 h2 { "Plan" }
@@ -211,15 +212,25 @@ impl ChangePlan {
                     (diff.render())
                 }
             }
+            @if !self.other_warnings.is_empty() {
+                details #other-warnings {
+                    summary { (count(&self.other_warnings, "warning")) " of rules that stay as they are" }
+                    (findings(&self.other_warnings))
+                }
+            }
         }
     }
 }
 
-/// Returns how many problems or warnings there are, with their name in the singular, and the first ones.
-fn findings(all: &[String], name: &str, more: &str) -> Markup {
+/// Returns how many problems or warnings there are, with their name in the singular.
+fn count(all: &[String], name: &str) -> Markup {
+    html! { (number(all.len() as u64)) " " (name) @if all.len() != 1 { "s" } }
+}
+
+/// Returns the first problems or warnings.
+fn findings(all: &[String]) -> Markup {
     let left_out = all.len().saturating_sub(MAX_FINDINGS);
     html! {
-        strong { (number(all.len() as u64)) " " (name) @if all.len() != 1 { "s" } (more) }
         ul.problems {
             @for finding in all.iter().take(MAX_FINDINGS) { li { (foreign(finding)) } }
             @if left_out > 0 { li { "and " (number(left_out as u64)) " more" } }
@@ -298,8 +309,8 @@ mod tests {
     #[test]
     fn only_the_first_findings_are_shown() {
         let all: Vec<_> = (0..MAX_FINDINGS + 7).map(|number| number.to_string()).collect();
-        let html = findings(&all, "problem", "").into_string();
+        let html = findings(&all).into_string();
         assert_eq!(html.matches("<li>").count(), MAX_FINDINGS + 1, "{html}");
-        assert!(html.contains(">507<") && html.contains(">7</data> more"), "{html}");
+        assert!(html.contains(">7</data> more"), "{html}");
     }
 }

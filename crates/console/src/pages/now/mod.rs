@@ -5,7 +5,7 @@ mod render;
 mod tables;
 
 pub(crate) use refused::refusal;
-pub(super) use tables::{percent, share_refused};
+pub(super) use tables::{percent, share, share_refused};
 
 use std::collections::HashMap;
 
@@ -13,15 +13,14 @@ use axum::http::StatusCode;
 use axum::response::Response;
 use maud::html;
 use rlaas_proto::ratelimit::admin::v1::{
-    AuditEntry, Instance, RequestStats, RuleStats, TopKeysResponse, WatchStatsRequest,
-    WatchStatsResponse,
+    AuditEntry, Instance, RequestStats, RuleStats, TopKeysResponse, WatchStatsResponse,
 };
 
 use super::instances;
 use crate::calls::{EVERY_PROJECT, id_of};
 use crate::changes::changes;
 use crate::chart;
-use crate::decisions::{Interval, PointsCoverage, history, interval, range};
+use crate::decisions::{Interval, PointsCoverage, history, interval, range, requests_by_project};
 use crate::fields::Link;
 use crate::layout::{Frame, failure};
 use crate::page_error::PageError;
@@ -66,15 +65,13 @@ async fn gather(visit: &Visit) -> Result<NowPage, PageError> {
     fields.check()?;
     let chosen = fields.get("project").to_owned();
     let project = if chosen.is_empty() { EVERY_PROJECT } else { id_of(&chosen) };
-    let project_id = project.to_owned();
-    let request = WatchStatsRequest { project_id, ..WatchStatsRequest::default() };
     let instances = async {
         if !visitor.sees_instances() {
             return None;
         }
         Some(instances::list(visitor).await.map(|(instances, _)| instances))
     };
-    let points = history(console, visitor, request);
+    let points = history(console, visitor, project, "");
     let (points, refused, instances) =
         tokio::join!(points, refused::read(visitor, project), instances);
     let traffic = Traffic::new(&points?);
@@ -115,15 +112,11 @@ impl Traffic {
     /// Adds up points.
     fn new(points: &[WatchStatsResponse]) -> Self {
         let mut traffic = Self { coverage: PointsCoverage::new(points), ..Self::default() };
-        let (mut rules, mut projects) = (HashMap::new(), HashMap::new());
+        let mut rules = HashMap::new();
         for point in points {
             for stats in &point.rules {
                 let name = (&*stats.project_id, &*stats.rule);
                 rules.entry(name).or_insert_with(RuleStats::default).add(stats);
-            }
-            for stats in &point.requests {
-                let sum = projects.entry(&*stats.project_id);
-                sum.or_insert_with(RequestStats::default).add(stats);
             }
             if let Some(others) = &point.others {
                 traffic.other_rules.get_or_insert_default().add(others);
@@ -148,7 +141,8 @@ impl Traffic {
             ..stats
         });
         traffic.rules = named.collect();
-        let mut projects = busiest(projects, |stats| (stats.denied, stats.requests()));
+        let mut projects =
+            busiest(requests_by_project(points), |stats| (stats.denied, stats.requests()));
         for (_, stats) in projects.drain(projects.len().min(MAX_PROJECTS)..) {
             traffic.other_projects.get_or_insert_default().add(&stats);
         }

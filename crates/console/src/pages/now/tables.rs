@@ -106,7 +106,7 @@ pub(in crate::pages) fn share_refused(stats: &RuleStats) -> Markup {
     share(stats.denied, stats.decisions())
 }
 
-fn share(part: u64, whole: u64) -> Markup {
+pub(in crate::pages) fn share(part: u64, whole: u64) -> Markup {
     // A little is seen, too.
     let width = (u128::from(part) * 100).div_ceil(whole.max(1).into());
     html! {

@@ -10,7 +10,7 @@ use crate::calls::{READ_TIME, within};
 use crate::form::{Form, FormPlace};
 use crate::page_error::PageError;
 use crate::table::Table;
-use crate::text::{foreign, time};
+use crate::text::{folded, foreign, or_dash, time};
 use crate::visit::Visitor;
 
 /// The API keys of a project.
@@ -45,10 +45,6 @@ impl ProjectPage {
         let ListedKeys { keys, warning } = &self.keys;
         html! {
             h2 #keys { "API keys" }
-            @if let Some(warning) = warning { p.notice { (foreign(warning)) } }
-            @else if keys.is_empty() {
-                p.notice { "The project has no API key, so that no request is one of its own." }
-            } @else { (self.key_table(keys)) }
             @if self.is_admin && warning.is_none() {
                 @let refused = self.refused(&CREATE_KEY);
                 details #new-key open[refused.is_some()] {
@@ -61,32 +57,31 @@ impl ProjectPage {
                     }))
                 }
             }
+            @if let Some(warning) = warning { p.notice { (foreign(warning)) } }
+            @else if keys.is_empty() {
+                p.notice { "The project has no API key, so that no request is one of its own." }
+            } @else { (self.key_table(keys)) }
         }
     }
 
     fn key_table(&self, keys: &[ApiKey]) -> Markup {
         let caption = "Newest first. Keys that have ended are listed for 40 days";
         let table = Table::<ApiKey>::new("API keys", caption)
-            .text("Key", |key| {
-                html! {
-                    span id={ "key-" (key.id) } { (foreign(&key.id)) }
-                    @if !key.display_name.is_empty() { br; span.muted.remark { (foreign(&key.display_name)) } }
-                }
-            })
-            .text("Environment", |key| foreign(&key.environment))
+            .text("Key", |key| html! { span id={ "key-" (key.id) } { (foreign(&key.id)) } })
             .text("State", state_text)
+            .text("End", |key| or_dash(key.expires_at.as_ref().map(|end| time(Some(end)))))
+            .text("Name", |key| folded(&key.display_name));
+        let table =
+            if self.is_admin { table.text("Change", |key| self.key_forms(key)) } else { table };
+        let table = table
+            .text("Environment", |key| foreign(&key.environment))
             .text("Created", |key| time(key.created_at.as_ref()))
-            .text("End", |key| {
-                html! { @if key.expires_at.is_some() { (time(key.expires_at.as_ref())) } @else { span.muted { "none" } } }
-            })
             .text("Last use", |key| {
                 html! {
                     @if key.last_used_at.is_some() { "in the hour from " (time(key.last_used_at.as_ref())) }
                     @else { span.muted { "never, or not known" } }
                 }
             });
-        let table =
-            if self.is_admin { table.text("Change", |key| self.key_forms(key)) } else { table };
         table.rows(keys)
     }
 
@@ -125,6 +120,7 @@ pub(in crate::pages) fn state_text(key: &ApiKey) -> Markup {
     };
     html! {
         span class=(tone) { (key.state_word()) }
+        @if key.revoked_at.is_some() { " " (time(key.revoked_at.as_ref())) }
         @if !key.replaced_by.is_empty() { br; span.muted { "replaced by " (foreign(&key.replaced_by)) } }
     }
 }

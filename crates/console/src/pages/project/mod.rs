@@ -1,4 +1,4 @@
-//! One project: its API keys, its usage by day and its properties.
+//! One project: its requests and rules now, its API keys, its usage by day and its properties.
 //!
 //! | file | subject |
 //! | --- | --- |
@@ -16,19 +16,23 @@ pub(crate) use self::usage::download;
 use axum::http::StatusCode;
 use axum::response::Response;
 use maud::{Markup, html};
-use rlaas_proto::ratelimit::admin::v1::{DailyUsage, Project, UsageBy};
+use rlaas_proto::ratelimit::admin::v1::{DailyUsage, Project, RequestStats, UsageBy};
 
 use self::forms::{DELETE, SETTINGS};
 use self::keys::ListedKeys;
+use super::now::percent;
 use super::projects::{created, policy_text, policy_value, typed_policy_text};
+use super::rules::ListedRules;
 use super::undo::Undo;
 use crate::calls::{field_of, id_of_page, project};
-use crate::fields::Link;
+use crate::chart::tile;
+use crate::decisions::{SPAN_NAME, history, requests_by_project, requests_of};
+use crate::fields::{Link, UNNAMED};
 use crate::form::{Form, FormPlace, RefusedForm};
-use crate::layout::Frame;
+use crate::layout::{Frame, failure};
 use crate::page_error::PageError;
 use crate::table::Table;
-use crate::text::{foreign, time};
+use crate::text::{foreign, number, or_dash, time};
 use crate::visit::Visit;
 
 /// All that the page shows.
@@ -36,6 +40,9 @@ use crate::visit::Visit;
 struct ProjectPage {
     frame: Frame,
     project: Project,
+    /// Its requests, if they are known, and its rules.
+    requests: Option<RequestStats>,
+    rules: Result<ListedRules, PageError>,
     keys: ListedKeys,
     /// What the rows of `usage` are of.
     by: UsageBy,
@@ -62,20 +69,32 @@ async fn respond(visit: &Visit, field: &str, refused: Option<RefusedForm>) -> Re
     let (id, by) = (id_of_page(field), usage::by(&visit.fields));
     let gathered = async {
         let project = project(visitor, id).await?;
-        let (keys, usage, undo) = tokio::join!(
+        let (points, keys, usage, undo) = tokio::join!(
+            history(console, visitor, id, ""),
             keys::list(visitor, id),
             usage::list(visitor, id, by),
             Undo::of_last(visitor, &project)
         );
-        Ok::<_, PageError>((project, keys?, usage, undo))
+        let points = points.unwrap_or_default();
+        let requests = requests_of(id, &requests_by_project(&points), &points);
+        Ok::<_, PageError>(ProjectPage {
+            frame: visit.frame("projects"),
+            project,
+            requests,
+            rules: ListedRules::of_project(visit, id, points).await,
+            keys: keys?,
+            by,
+            usage,
+            undo,
+            is_admin: visitor.is_admin(id),
+            refused,
+            shown_key: visit.fields.get("key").to_owned(),
+        })
     };
-    let (project, keys, usage, undo) = match gathered.await {
-        Ok(gathered) => gathered,
+    let page = match gathered.await {
+        Ok(page) => page,
         Err(error) => return console.refuse(error).await,
     };
-    let (frame, is_admin) = (visit.frame("projects"), visitor.is_admin(id));
-    let shown_key = visit.fields.get("key").to_owned();
-    let page = ProjectPage { frame, project, keys, by, usage, undo, is_admin, refused, shown_key };
     let status = page.refused.as_ref().map_or(StatusCode::OK, |refused| refused.error.status);
     console.page(status, move || page.render()).await
 }
@@ -97,46 +116,54 @@ impl ProjectPage {
             @if let Some(refused) = self.refused(&SETTINGS).filter(|refused| refused.error.reason == "STALE") {
                 (self.comparison(refused))
             }
-            (self.summary())
+            @if !self.project.display_name.is_empty() { p.summary { (foreign(&self.project.display_name)) } }
             @if is_unnamed {
                 p.notice {
                     "Requests without an API key are in this project. It has no keys and no name, it can't \
                      be deleted, and the configuration has its policy (unmatched)."
                 }
-            } @else { (self.key_part()) }
+            }
+            (self.summary())
+            h2 #rules { "Rules" }
+            @match &self.rules {
+                Ok(rules) => (rules.first(&self.frame.visitor)),
+                Err(error) => (failure(&error.sentence())),
+            }
+            @if !is_unnamed { (self.key_part()) }
             (usage::render(self.id(), self.by, &self.usage))
-            @if !is_unnamed && self.is_admin { (self.settings()) }
-            @if !is_unnamed && self.frame.visitor.is_admin_of_all() { (self.deletion()) }
+            (self.settings())
         };
         let title = if is_unnamed { "Requests without an API key" } else { self.id() };
         self.frame.page(&format!("Project: {title}"), &content)
     }
 
+    /// Shows the project at a glance, and what can be done.
     fn summary(&self) -> Markup {
-        let (project, id) = (&self.project, self.id());
+        let (Project { keys, rules, .. }, id) = (&self.project, self.id());
+        let requests = self.requests.as_ref();
+        let policy = policy_text(self.project.unmatched());
+        let refused = |stats: &RequestStats| html! { (percent(stats.denied, stats.requests())) };
+        let in_time = html! { "in the last " (SPAN_NAME) ", " a href=(Link::to("now").with("project", id)) { "see them" } };
+        let all = Link::to("rules").with("project", id);
+        let button = |page: &str, name: &str| {
+            html! { a.button href=(Link::to(page).with("project", id)) { (name) } }
+        };
         html! {
-            dl.card {
-                @if !project.id.is_empty() {
-                    dt { "Name" }
-                    dd { @if project.display_name.is_empty() { span.muted { "none" } } @else { (foreign(&project.display_name)) } }
-                }
-                dt { "Id" } dd { (foreign(id)) }
-                dt { "Requests without a rule" } dd { "are " (policy_text(project.unmatched())) }
-                dt { "Rules" }
-                dd {
-                    a href=(Link::to("rules").with("project", id)) { "see them" }
-                    ", " a href=(Link::to("key").with("project", id)) { "look an id up" }
-                    ", " a href=(Link::to("change").with("project", id)) { "edit all as YAML" }
-                    ", " a href=(Link::to("history").with("project", id)) { "history" }
-                    @if let Some(undo) = &self.undo { (undo.render()) }
-                }
-                dt { "Created" } dd { (created(project)) }
-                @if project.updated_at != project.created_at { dt { "Changed" } dd { (time(project.updated_at.as_ref())) } }
-                @if self.is_admin {
-                    dt { "Audit" }
-                    dd { a href=(Link::to("audit").with("project", id)) { "changes of this project" } }
-                }
+            dl.tiles {
+                (tile("Requests", &or_dash(requests.map(|stats| number(stats.requests()))), &in_time))
+                (tile("Refused", &or_dash(requests.map(refused)), &html! {
+                    @if let Some(stats) = requests { (number(stats.denied)) " in " (SPAN_NAME) }
+                }))
+                (tile("Rules", &number((*rules).into()), &html! {
+                    "requests without one are " (policy) ", " a href=(all) { "see them" }
+                }))
+                @if id != UNNAMED { (tile("API keys", &number((*keys).into()), &html! { a href="#keys" { "see them" } })) }
             }
+            p.actions {
+                (button("change", "Edit all as YAML")) (button("history", "History")) (button("key", "Look an id up"))
+                @if self.is_admin { (button("audit", "Audit")) }
+            }
+            @if let Some(undo) = &self.undo { (undo.render()) }
         }
     }
 
@@ -159,31 +186,32 @@ impl ProjectPage {
         table.rows(&rows)
     }
 
+    /// Shows the properties, folded, with the forms that change them.
     fn settings(&self) -> Markup {
-        let Project { display_name, etag, .. } = &self.project;
+        let project = &self.project;
+        let Project { display_name, etag, .. } = project;
+        let [saved, deleted] = [&SETTINGS, &DELETE].map(|form| self.refused(form));
         // A refused form may be sent again: its visitor has seen the project as it is.
         let values = [
             ("project", self.id()),
             ("etag", etag),
             ("name", display_name),
-            ("unmatched", policy_value(self.project.unmatched())),
+            ("unmatched", policy_value(project.unmatched())),
         ];
-        let refused = self.refused(&SETTINGS);
-        let place = FormPlace { frame: &self.frame, prefix: "", values: &values, refused };
+        let form = |form: &Form, prefix, refused| {
+            let place = FormPlace { frame: &self.frame, prefix, values: &values, refused };
+            form.render("card narrow-form", &place)
+        };
+        let is_named = !project.id.is_empty();
         html! {
-            h2 #settings { "Name and policy" }
-            (SETTINGS.render("card narrow-form", &place))
-        }
-    }
-
-    fn deletion(&self) -> Markup {
-        let (values, refused) = ([("project", self.id())], self.refused(&DELETE));
-        let place = FormPlace { frame: &self.frame, prefix: "delete-", values: &values, refused };
-        html! {
-            h2 #deletion { "Delete" }
-            details #delete open[refused.is_some()] {
-                summary { "Delete the project" }
-                (DELETE.render("card narrow-form", &place))
+            details #settings open[saved.or(deleted).is_some()] {
+                summary { "Settings" }
+                dl.card.narrow-form {
+                    dt { "Created" } dd { (created(project)) }
+                    @if project.updated_at != project.created_at { dt { "Changed" } dd { (time(project.updated_at.as_ref())) } }
+                }
+                @if is_named && self.is_admin { (form(&SETTINGS, "", saved)) }
+                @if is_named && self.frame.visitor.is_admin_of_all() { (form(&DELETE, "delete-", deleted)) }
             }
         }
     }

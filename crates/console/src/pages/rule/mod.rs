@@ -20,9 +20,7 @@ pub(crate) use mode::set_mode;
 use axum::http::StatusCode;
 use axum::response::Response;
 use maud::{Markup, html};
-use rlaas_proto::ratelimit::admin::v1::{
-    AuditEntry, GetRuleRequest, ProjectRule, TopKeysResponse, WatchStatsRequest,
-};
+use rlaas_proto::ratelimit::admin::v1::{AuditEntry, GetRuleRequest, ProjectRule, TopKeysResponse};
 use rlaas_proto::ratelimit::v1::{GetConfigRequest, GetConfigResponse, Rule, RuleMode};
 
 use self::numbers::RuleNumbers;
@@ -119,13 +117,7 @@ async fn gather(visit: &Visit, query: FormFields) -> Result<RulePage, PageError>
         console.in_background(in_force(visitor.clone(), id.clone(), name.clone())).await?;
     let written = GetRuleRequest { project_id: id.clone(), rule_name: name.clone() };
     let written = visitor.projects().get_rule(within(READ_TIME, written)).await.ok();
-    let points = WatchStatsRequest {
-        project_id: id.clone(),
-        rule: name.clone(),
-        ..WatchStatsRequest::default()
-    };
-    let points = history(console, visitor, points).await?;
-    let numbers = RuleNumbers::new(&points);
+    let numbers = RuleNumbers::new(&history(console, visitor, &id, &name).await?);
     Ok(RulePage {
         changes: changes(visitor, &id, &name, range(&numbers.points)).await,
         frame: visit.frame("rules"),
