@@ -1,5 +1,5 @@
 //! Every page: accessible, light, by keyboard, without scripts, with hostile texts; its pictures; and
-//! every change by its forms.
+//! every change by its forms; and the tasks of somebody on call, in few clicks.
 //!
 //! `UPDATE_PICTURES=1 cargo test --test it real_browser::pages` also writes those of the book.
 
@@ -21,12 +21,24 @@ rules:
   - {name: trial, endpoint: /pay, limit: 2, window: 1h, shadow: true}
   - {name: search, endpoint: /search, limit: 100, window: 1m}
 ";
+/// Those of [`RULES`] that tasks need, and a rule by month.
+const RULES_OF_TASKS: &str = "\
+rules:
+  - {name: pay, endpoint: /pay, limit: 5, window: 1h, overridable: true, on-store-failure: allow}
+  - {name: search, endpoint: /search, limit: 5, window: 1h, overridable: true}
+  - name: quota
+    match: {attributes: {customer: '*'}}
+    key-by: [customer]
+    algorithm: fixed-window
+    limit: 20
+    calendar: {unit: month}
+";
 
 #[test]
 fn every_page_is_for_everybody() {
     let book = std::env::var_os("UPDATE_PICTURES")
         .map(|_| Path::new(env!("CARGO_MANIFEST_DIR")).join("docs/images"));
-    run("pages.mjs", book.as_deref());
+    run("pages.mjs", RULES, book.as_deref());
     for picture in book.iter().flat_map(|folder| fs::read_dir(folder).expect("a folder")) {
         let picture = picture.expect("a file");
         let size = picture.metadata().expect("a file").len();
@@ -36,13 +48,18 @@ fn every_page_is_for_everybody() {
 
 #[test]
 fn every_change_is_made_with_scripts_and_without() {
-    run("changes.mjs", None);
+    run("changes.mjs", RULES, None);
+}
+
+#[test]
+fn somebody_on_call_needs_few_clicks() {
+    run("tasks.mjs", RULES_OF_TASKS, None);
 }
 
 /// Runs a script on two instances. The pictures of the book go into the folder.
-fn run(script: &str, book: Option<&Path>) {
+fn run(script: &str, rules: &str, book: Option<&Path>) {
     let Some(workbench) = BrowserBench::find(script) else { return };
-    let redis = RedisServer::start();
+    let mut redis = RedisServer::start();
     let url = format!("store.redis.url={}", redis.url());
     let settings = [
         CONSOLE,
@@ -53,7 +70,7 @@ fn run(script: &str, book: Option<&Path>) {
         "auth.api-keys=accepted",
         "telemetry.top-keys=true",
     ];
-    let mut timed = TimedServers::start_from(&visitors(RULES), 2, &settings);
+    let mut timed = TimedServers::start_from(&visitors(rules), 2, &settings);
     let subject = json!({
         "consoles": timed.servers.iter().map(address).collect::<Vec<_>>(),
         "https": timed.servers.iter().map(|server| server.http().to_owned()).collect::<Vec<_>>(),
@@ -61,8 +78,11 @@ fn run(script: &str, book: Option<&Path>) {
         "book": book,
     });
     workbench.run(script, subject, |what| {
-        assert_eq!(what, "advance");
-        timed.advance(10);
+        match what {
+            "advance" => timed.advance(10),
+            "kill-redis" => redis.kill(),
+            other => panic!("{other}"),
+        }
         String::new()
     });
 }
