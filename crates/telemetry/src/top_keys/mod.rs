@@ -7,7 +7,7 @@
 //! | `busiest.rs` | the keys with the highest counts over all rules, which can be added up, too |
 //! | `recorder.rs` | the counts of all rules, within bounds |
 //! | `sketch.rs` | live counts of one stream of keys |
-//! | `sliding.rs` | counts of one rule and kind in the last hour, by quarters |
+//! | `sliding.rs` | counts of one rule and kind in the last hour, by slices of time |
 //! | `summary.rs` | counts in 128 counters, which can be added up; the guarantee |
 //!
 //! A decision appends its key to a list of its thread. Sketches count it on a thread of their own.

@@ -1,10 +1,10 @@
-//! Counts of keys in the last hour, by quarters.
+//! Counts of keys in the last hour, by slices of time.
 //!
-//! Pure: the time is given. The quarter of now is counted by a [`Sketch`]. Of a finished one a
-//! [`Summary`] remains. The last four of them, and the live one, are the hour.
+//! Pure: the time is given. The minute of now is counted by a [`Sketch`]. Of a finished one a
+//! [`Summary`] remains; of those before the last 15 minutes, one for five.
 //!
-//! So the counts of a window have all that was counted in its time, and what was counted in up to
-//! 15 min before. Nothing in the window is left out.
+//! So nothing in the counts of a window is older than the window. Its oldest slice is left out once a part
+//! of it would be: up to a minute of a quarter, and up to 5 min of an hour.
 
 use std::collections::VecDeque;
 use std::time::Duration;
@@ -12,31 +12,32 @@ use std::time::Duration;
 use super::sketch::Sketch;
 use super::summary::Summary;
 
-/// Length of a quarter.
-const QUARTER: Duration = Duration::from_mins(15);
-/// Finished quarters that are kept.
-const KEPT: u64 = 4;
-/// Time after which nothing is in a window any more: the live quarter is one more.
-pub(super) const MAX_WINDOW: Duration = Duration::from_secs(QUARTER.as_secs() * (KEPT + 1));
+const MINUTE: Duration = Duration::from_mins(1);
+/// Minutes of a quarter, of an hour, and of the slices before the last quarter.
+const QUARTER: u64 = 15;
+const HOUR: u64 = 60;
+const OLD: u64 = 5;
+/// Time after which nothing is in a window any more.
+pub(super) const MAX_WINDOW: Duration = Duration::from_hours(1);
 
 /// A window of time.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 pub enum Window {
-    /// The last 15 to 30 min.
+    /// The last 14 to 15 min.
     Quarter,
-    /// The last 60 to 75 min.
+    /// The last 55 to 60 min.
     Hour,
 }
 
 /// Counts of keys over the last hour.
 #[derive(Debug, Default)]
 pub(super) struct SlidingCounts {
-    /// Number of the live quarter.
-    quarter: u64,
+    /// Number of the live minute.
+    minute: u64,
     live: Option<Sketch>,
-    /// The last finished quarters with their numbers, oldest first; empty ones are left out.
+    /// Finished slices with the numbers of their first minutes, oldest first; empty ones are left out.
     finished: VecDeque<(u64, Summary)>,
-    /// Bytes of the finished quarters.
+    /// Bytes of the finished slices.
     summary_bytes: usize,
 }
 
@@ -47,38 +48,53 @@ impl SlidingCounts {
         self.live.get_or_insert_default().add(hash, key, count);
     }
 
-    /// Finishes the live quarter if it is over, and drops what is too old. `now` is the time since
+    /// Finishes the live minute if it is over, and drops what is too old. `now` is the time since
     /// the start.
     pub(super) fn advance(&mut self, now: Duration) {
-        let quarter = now.as_secs() / QUARTER.as_secs();
-        if quarter <= self.quarter {
+        let minute = now.as_secs() / MINUTE.as_secs();
+        if minute <= self.minute {
             return;
         }
-        let finished = std::mem::replace(&mut self.quarter, quarter);
+        let finished = std::mem::replace(&mut self.minute, minute);
         if let Some(live) = self.live.take() {
             self.finished.push_back((finished, live.summary()));
         }
-        self.finished.retain(|(number, _)| number + KEPT >= quarter);
+        self.finished.retain(|(start, _)| start + HOUR > minute);
+        self.join_old();
         self.count_bytes();
+    }
+
+    /// Makes one slice of the minutes of five that are all before the last quarter.
+    fn join_old(&mut self) {
+        let old = self
+            .finished
+            .partition_point(|(start, _)| start / OLD * OLD + OLD + QUARTER <= self.minute + 1);
+        let recent = self.finished.split_off(old);
+        for (start, summary) in std::mem::replace(&mut self.finished, recent).into_iter().rev() {
+            let start = start / OLD * OLD;
+            match self.finished.front_mut() {
+                Some((next, sum)) if *next == start => sum.add(&summary),
+                _ => self.finished.push_front((start, summary)),
+            }
+        }
     }
 
     /// Returns the counts of a window. Must be called after [`SlidingCounts::advance`].
     pub(super) fn window(&self, window: Window) -> Summary {
-        let quarters = match window {
-            Window::Quarter => 1,
-            Window::Hour => KEPT,
+        let minutes = match window {
+            Window::Quarter => QUARTER,
+            Window::Hour => HOUR,
         };
-        let mut sum = self.live.as_ref().map(Sketch::summary).unwrap_or_default();
-        let within = self.finished.iter().filter(|(number, _)| number + quarters >= self.quarter);
-        within.for_each(|(_, summary)| sum.add(summary));
-        sum
+        let live = self.live.as_ref().map(Sketch::summary);
+        let within = self.finished.iter().filter(|(start, _)| start + minutes > self.minute);
+        Summary::sum(live.iter().chain(within.map(|(_, summary)| summary)))
     }
 
-    /// Takes over the counts of `other` under other keys, each quarter by itself. Both must have
+    /// Takes over the counts of `other` under other keys, each slice by itself. Both must have
     /// advanced to the same time.
     pub(super) fn absorb(&mut self, other: &Self, rename: impl Fn(&str) -> Box<str>) {
-        // The live quarter too: counts are added to its summary in each window.
-        let live = other.live.as_ref().map(|live| (other.quarter, live.summary()));
+        // The live minute too: counts are added to its summary in each window.
+        let live = other.live.as_ref().map(|live| (other.minute, live.summary()));
         for (number, summary) in other.finished.iter().chain(&live) {
             let at = self.finished.partition_point(|(other, _)| other < number);
             if self.finished.get(at).is_none_or(|(other, _)| other != number) {
@@ -168,15 +184,15 @@ mod tests {
             }
             now += pause;
             counts.advance(Duration::from_secs(now));
-            check(&counts, Window::Quarter, &past, now, (900, 1_800))?;
-            check(&counts, Window::Hour, &past, now, (3_600, 4_500))?;
+            check(&counts, Window::Quarter, &past, now, (840, 899))?;
+            check(&counts, Window::Hour, &past, now, (3_300, 3_599))?;
             // What takes over the counts has the same windows.
             let mut other = SlidingCounts::default();
             other.advance(Duration::from_secs(now));
             other.absorb(&counts, |key| key.into());
-            check(&other, Window::Quarter, &past, now, (900, 1_800))?;
-            check(&other, Window::Hour, &past, now, (3_600, 4_500))?;
-            counts.advance(Duration::from_secs(now + 4_600));
+            check(&other, Window::Quarter, &past, now, (840, 899))?;
+            check(&other, Window::Hour, &past, now, (3_300, 3_599))?;
+            counts.advance(Duration::from_secs(now + 3_600));
             prop_assert!(counts.is_empty() && counts.bytes() == 0);
         }
     }
@@ -193,7 +209,7 @@ mod tests {
             counts.add(number, format!("{number:0>256}").as_bytes(), count);
             most = most.max(counts.bytes());
         }
-        // A sketch of 384 keys and four summaries of 128, of 256 bytes each.
-        assert!((200_000..300_000).contains(&most), "{most}");
+        // A sketch of 384 keys and 24 summaries of 128, of 256 bytes each.
+        assert!((900_000..1_200_000).contains(&most), "{most}");
     }
 }

@@ -79,6 +79,21 @@ impl Summary {
         self.counters.iter().map(|counter| COUNTER_BYTES + counter.key.len()).sum()
     }
 
+    /// Returns the sum of summaries.
+    pub fn sum<'a>(summaries: impl IntoIterator<Item = &'a Self>) -> Self {
+        let (mut total, mut error, mut least) = (0_u64, 0_u64, HashMap::<&str, u64>::new());
+        for summary in summaries {
+            total = total.saturating_add(summary.total);
+            error = error.saturating_add(summary.error);
+            for counter in &summary.counters {
+                let count = least.entry(&*counter.key).or_default();
+                *count = count.saturating_add(counter.least);
+            }
+        }
+        let counters = least.into_iter().map(|(key, least)| Counter { key: key.into(), least });
+        Self::new(total, error, counters.collect())
+    }
+
     /// Adds the counts of another summary.
     pub fn add(&mut self, other: &Self) {
         self.add_mapped(other, |key| Some(key.into()));
@@ -151,13 +166,16 @@ mod tests {
                     *all.entry(key).or_default() += count;
                 }
             }
-            prop_assert_eq!(sum.total(), all.values().sum::<u64>());
-            prop_assert!(sum.counters().len() <= MAX_COUNTERS);
-            prop_assert!(sum.error() <= sum.total() / MAX_COUNTERS as u64);
-            for (key, count) in all {
-                let counter = sum.counters().iter().find(|counter| &*counter.key == key);
-                let least = counter.map_or(0, |counter| counter.least);
-                prop_assert!(least <= count && count <= least + sum.error(), "{}", key);
+            let exact: Vec<Summary> = streams.iter().map(exact).collect();
+            for sum in [sum, Summary::sum(&exact)] {
+                prop_assert_eq!(sum.total(), all.values().sum::<u64>());
+                prop_assert!(sum.counters().len() <= MAX_COUNTERS);
+                prop_assert!(sum.error() <= sum.total() / MAX_COUNTERS as u64);
+                for (key, count) in &all {
+                    let counter = sum.counters().iter().find(|counter| &*counter.key == *key);
+                    let least = counter.map_or(0, |counter| counter.least);
+                    prop_assert!(least <= *count && *count <= least + sum.error(), "{}", key);
+                }
             }
         }
     }

@@ -42,15 +42,16 @@ fn check(
 ) -> Result<(), TestCaseError> {
     let found = self::window(recorder, rule, kind, window);
     prop_assert!(found.error() <= found.total() / MAX_COUNTERS as u64);
-    let seconds = if window == Window::Quarter { 900 } else { 3_600 };
+    let (surely, most) = if window == Window::Quarter { (840, 899) } else { (3_300, 3_599) };
     let sums = |age: u64| {
         let mut sums = HashMap::<u32, u64>::new();
         let own = events.iter().filter(|(at, of, ..)| *of == rule && now - at <= age);
         own.for_each(|(.., key, usage)| *sums.entry(*key).or_default() += counted(kind, *usage));
         sums
     };
-    let inside = sums(seconds);
-    for (key, most) in sums(seconds + 900) {
+    let inside = sums(surely);
+    prop_assert!(found.counters().iter().all(|counter| counter.least <= found.total()));
+    for (key, most) in sums(most) {
         let name = key.to_string();
         let counter = found.counters().iter().find(|counter| *counter.key == *name);
         let least = counter.map_or(0, |counter| counter.least);

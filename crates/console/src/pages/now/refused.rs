@@ -68,7 +68,7 @@ fn table(visitor: &Visitor, top: &TopKeysResponse) -> Markup {
         _ => String::new(),
     };
     let caption = format!(
-        "Keys with the most refusals in the last 15 to 30 minutes, those of rules in shadow last, {exact}{counted}"
+        "Keys with the most refusals in the last 14 to 15 minutes, those of rules in shadow last, {exact}{counted}"
     );
     let table = Table::<TopKey>::new("refused keys", &caption)
         .cards()
