@@ -68,6 +68,10 @@ pub trait RuleObserver: fmt::Debug + Send + Sync {
     /// Called for each decision.
     fn decided(&self, decided: Decided<'_>);
 
+    /// Called for a request that met the rule and on which it did not decide, because the remembered denial of
+    /// another rule settled it.
+    fn not_asked(&self) {}
+
     /// Called for units that the end of a reservation has charged, or a cost that was counted in its
     /// place. They are not those of a decision.
     fn charged(&self, _units: u64) {}

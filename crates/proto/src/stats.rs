@@ -20,6 +20,7 @@ impl RuleStats {
         add(&mut self.units, other.units);
         add(&mut self.degraded, other.degraded);
         add(&mut self.fail_open, other.fail_open);
+        add(&mut self.not_asked, other.not_asked);
     }
 }
 

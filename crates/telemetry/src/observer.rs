@@ -197,6 +197,10 @@ impl RuleObserver for RuleCounters {
         count(&self.counted, self.top_keys.as_ref(), &decided);
     }
 
+    fn not_asked(&self) {
+        self.counted.count_not_asked();
+    }
+
     fn charged(&self, units: u64) {
         self.counted.count_units(units);
     }
@@ -217,6 +221,10 @@ struct ProjectRuleCounters {
 impl RuleObserver for ProjectRuleCounters {
     fn decided(&self, decided: Decided<'_>) {
         count(&self.counted, self.top_keys.as_ref(), &decided);
+    }
+
+    fn not_asked(&self) {
+        self.counted.count_not_asked();
     }
 
     fn charged(&self, units: u64) {

@@ -133,16 +133,15 @@ pub(crate) fn rule_stats(key: &StatsKey, counts: &DecisionCounts) -> RuleStats {
 
 /// Returns the message of decisions, without a project and a rule.
 pub(crate) fn counters(counts: &DecisionCounts) -> RuleStats {
-    let DecisionCounts { allowed, near_limit, denied, shadow_denied, units, degraded, fail_open } =
-        *counts;
     RuleStats {
-        allowed,
-        near_limit,
-        denied,
-        shadow_denied,
-        units,
-        degraded,
-        fail_open,
+        allowed: counts.allowed,
+        near_limit: counts.near_limit,
+        denied: counts.denied,
+        shadow_denied: counts.shadow_denied,
+        units: counts.units,
+        degraded: counts.degraded,
+        fail_open: counts.fail_open,
+        not_asked: counts.not_asked,
         ..RuleStats::default()
     }
 }
@@ -173,6 +172,7 @@ fn counts(stats: &RuleStats) -> DecisionCounts {
         units: stats.units,
         degraded: stats.degraded,
         fail_open: stats.fail_open,
+        not_asked: stats.not_asked,
     }
 }
 

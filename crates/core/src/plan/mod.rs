@@ -211,6 +211,13 @@ impl Plan {
         Self { hits, coupling, is_unmatched, units, once, reservation, is_for_descriptors: false }
     }
 
+    /// Returns `true` if nothing is taken or changed, and no request is counted.
+    #[inline]
+    pub fn looks(&self) -> bool {
+        let looks = |hit: &Hit| matches!(hit.action, Action::Peek(_) | Action::Take(Cost::NONE));
+        self.units == RequestUnits::NONE && self.hits.iter().all(looks)
+    }
+
     /// Takes no slots, which a request without a reservation can't hold: its hits look. Returns the rule of
     /// one that would have to be enforced.
     #[inline]

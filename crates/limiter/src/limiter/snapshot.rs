@@ -42,10 +42,17 @@ impl Snapshot {
         let observers = RuleObservers::of_project(&rules, observer);
         Self { rules, revision, observers, project }
     }
+
+    /// Reports the rules that a request met, and that were not asked because another one denied it.
+    #[cold]
+    fn count_not_asked(&self, plan: &Plan, results: &[Option<HitResult>]) {
+        let hits = plan.hits.iter().zip(results).filter(|(_, result)| result.is_none());
+        hits.for_each(|(hit, _)| self.observers.get(hit.rule).not_asked());
+    }
 }
 
 impl Limiter {
-    /// Folds the outcomes of the hits into a verdict, and reports the decisions.
+    /// Folds the outcomes of the hits into a verdict, and reports the decisions unless the request looks.
     #[inline]
     pub(super) fn fold(
         &self,
@@ -54,11 +61,17 @@ impl Limiter {
         results: &[Option<HitResult>],
     ) -> Verdict {
         let verdict = Verdict::fold(&snapshot.rules, plan, results);
+        if plan.looks() {
+            return verdict;
+        }
         // Each result has a decision, in the same order.
         let decided =
             plan.hits.iter().zip(results).filter_map(|(hit, result)| Some((hit, result.as_ref()?)));
         for ((hit, result), decided) in decided.zip(&verdict.decisions) {
             snapshot.observers.decided(decided, hit, result);
+        }
+        if verdict.decisions.len() < plan.hits.len() {
+            snapshot.count_not_asked(plan, results);
         }
         let passed = verdict.is_allowed().then(|| source(verdict.decisions.iter()));
         self.count_request(snapshot, plan.units, passed);

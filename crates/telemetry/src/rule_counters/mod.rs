@@ -87,6 +87,8 @@ struct DecisionShard {
     more_units: AtomicU64,
     /// Units requested, less one for each decision. It wraps around.
     more_requested: AtomicU64,
+    /// Requests on which the rule did not decide.
+    not_asked: AtomicU64,
 }
 
 /// What a rule has counted so far.
@@ -146,6 +148,12 @@ impl CountedRule {
             let shard = &self.decisions.get_or_init(Box::default)[shard_index()];
             shard.more_requested.fetch_add(units.wrapping_sub(1), Ordering::Relaxed);
         }
+    }
+
+    /// Counts a request on which the rule did not decide.
+    pub(super) fn count_not_asked(&self) {
+        let shard = &self.decisions.get_or_init(Box::default)[shard_index()];
+        shard.not_asked.fetch_add(1, Ordering::Relaxed);
     }
 
     /// Counts units without a decision.
@@ -224,6 +232,7 @@ impl CountedRule {
                     + of_source(Source::FailClosed)
                     + of_source(Source::LocalFallback),
                 fail_open,
+                not_asked: shards.iter().map(|shard| shard.not_asked.load(Ordering::Relaxed)).sum(),
             };
             let requested = shards.iter().fold(by_outcome.iter().sum(), |sum: u64, shard| {
                 sum.wrapping_add(shard.more_requested.load(Ordering::Relaxed))

@@ -223,6 +223,7 @@ mod tests {
         rule.count(CountedOutcome::Allowed, Source::FailOpen, 0);
         rule.count(CountedOutcome::Denied, Source::FailClosed, 0);
         rule.count(CountedOutcome::Allowed, Source::LocalFallback, 2);
+        rule.count_not_asked();
         let live = DecisionCounts {
             allowed: 4,
             near_limit: 1,
@@ -231,6 +232,7 @@ mod tests {
             units: 10,
             degraded: 3,
             fail_open: 1,
+            not_asked: 1,
         };
         let counts: Vec<_> = table.totals().iter().map(|one| one.counts).collect();
         assert_eq!(counts, [live]);

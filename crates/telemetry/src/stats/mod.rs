@@ -55,6 +55,8 @@ pub struct DecisionCounts {
     pub degraded: u64,
     /// Of `degraded`: allowed because the store failed.
     pub fail_open: u64,
+    /// Requests that met the rule without a decision of it: a remembered denial of another rule settled them.
+    pub not_asked: u64,
 }
 
 /// Decisions in an interval.
@@ -147,6 +149,7 @@ impl DecisionCounts {
             units: with(self.units, other.units),
             degraded: with(self.degraded, other.degraded),
             fail_open: with(self.fail_open, other.fail_open),
+            not_asked: with(self.not_asked, other.not_asked),
         }
     }
 }

@@ -53,6 +53,9 @@ impl RuleNumbers {
                 (tile("Refused in shadow mode", last.shadow_denied, total.shadow_denied, &part(total.shadow_denied)))
                 (tile("Near the limit", last.near_limit, total.near_limit, &part(total.near_limit)))
                 (tile("Without the store", last.degraded, total.degraded, ""))
+                @if total.not_asked > 0 {
+                    (tile("Not asked", last.not_asked, total.not_asked, ": another rule refuses, as the server remembers"))
+                }
             }
         }
     }
