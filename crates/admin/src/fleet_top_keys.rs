@@ -84,9 +84,9 @@ pub(super) struct QueryMessage {
     value: String,
     #[prost(bool, tag = "6")]
     is_hashed: bool,
-    /// Position in [`TopKind::ALL`] of the kind that is asked for alone.
+    /// Position in [`TopKind::ALL`] of the kind that is asked for alone, by an older instance.
     #[prost(uint32, optional, tag = "7")]
-    pub(super) only: Option<u32>,
+    only: Option<u32>,
 }
 
 /// The lists of other instances as far as they were read, by instance.

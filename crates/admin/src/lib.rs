@@ -280,7 +280,7 @@ impl AdminService for Service {
         &self,
         request: Request<proto::TopKeysRequest>,
     ) -> Result<Response<proto::TopKeysResponse>, Status> {
-        self.highest_counts(&request, None).await
+        self.highest_counts(&request).await
     }
 
     type WatchDecisionsStream = decisions::Responses;

@@ -19,7 +19,6 @@ use rlaas_proto::ratelimit::admin::v1::project_service_server::ProjectService;
 use rlaas_proto::ratelimit::v1::RuleMode;
 use rlaas_proto::rule_messages::calendar_window;
 use rlaas_proto::values::timestamp;
-use rlaas_telemetry::top_keys::TopKind;
 use tonic::{Code, Request, Status};
 
 use self::sentence::{Effect, sentence};
@@ -71,15 +70,16 @@ impl Service {
         // Half of the time is for the states.
         let until = Deadline::within(deadline.remaining() / 2);
         let (mut found, is_complete) = self.keys_with_overrides(user_id, &projects, until).await;
-        let (counted, are_counts_complete) = self.refusals(request).await;
-        let mut refused = HashMap::new();
-        for proto::TopKey { project_id, rule, key, count, .. } in
-            counted.denied.unwrap_or_default().keys
-        {
-            let id = key.unwrap_or_default().id;
-            if let Some(key) = self.key_by_id(&project_id, &rule, &id) {
-                refused.insert(key.hit.key.clone(), count);
-                found.push(key);
+        let (counted, are_counts_complete) = self.counts_of(request).await;
+        let mut counts = HashMap::<Key, [u64; 2]>::new();
+        for (at, list) in [counted.denied, counted.used].into_iter().enumerate() {
+            for proto::TopKey { project_id, rule, key, count, .. } in list.unwrap_or_default().keys
+            {
+                let id = key.unwrap_or_default().id;
+                if let Some(key) = self.key_by_id(&project_id, &rule, &id) {
+                    counts.entry(key.hit.key.clone()).or_default()[at] = count;
+                    found.push(key);
+                }
             }
         }
         // Of too many, those with an override and those that were refused are looked at.
@@ -89,7 +89,7 @@ impl Service {
         let left_out = found.len().saturating_sub(MAX_KEYS);
         let incomplete = !is_complete || !are_counts_complete || left_out > 0;
         found.truncate(MAX_KEYS);
-        let states = self.with_states(found, &refused, deadline).await;
+        let states = self.with_states(found, &counts, deadline).await;
         let mut keys = states.map_err(|error| match error {
             // The time that a look-up has was over before: the store did not answer until then.
             StoreError::Expired if !of_caller.has_passed() => {
@@ -175,9 +175,9 @@ impl Service {
         (found, false)
     }
 
-    /// Returns the keys of the user that were refused in the last hour, none if they are not counted; and `false`
-    /// if they could not be read.
-    async fn refusals(
+    /// Returns the keys of the user with their counts in the last hour, none if they are not counted; and `false` if
+    /// they could not be read.
+    async fn counts_of(
         &self,
         request: &Request<proto::LookUpRequest>,
     ) -> (proto::TopKeysResponse, bool) {
@@ -191,7 +191,7 @@ impl Service {
         };
         let (metadata, extensions) = (request.metadata(), request.extensions());
         let counts = Request::from_parts(metadata.clone(), extensions.clone(), counts);
-        let counted = self.highest_counts(&counts, Some(TopKind::Denied)).await;
+        let counted = self.highest_counts(&counts).await;
         match counted.map_err(|status| status.code()) {
             Ok(counted) => (counted.into_inner(), true),
             // They are not counted, or the user id is longer than those that are found there.
@@ -221,13 +221,13 @@ impl Service {
     async fn with_states(
         &self,
         keys: Vec<SelectedKey>,
-        refused: &HashMap<Key, u64>,
+        counts: &HashMap<Key, [u64; 2]>,
         deadline: Deadline,
     ) -> Result<Vec<proto::UserKey>, StoreError> {
         let states = self.states(&keys, deadline).await?;
         let user_key = |(key, state): (SelectedKey, KeyState)| {
             let state = key_state(state);
-            let refused = refused.get(&key.hit.key).copied().unwrap_or_default();
+            let [refused, taken] = counts.get(&key.hit.key).copied().unwrap_or_default();
             let is_used = state.used > 0 || refused > 0 || state.limit == 0;
             let is_shown = is_used || !state.overrides.is_empty();
             (is_shown && state.mode() != RuleMode::Off).then(|| proto::UserKey {
@@ -235,6 +235,7 @@ impl Service {
                 state: Some(state),
                 overridable: key.hit.overridable,
                 refused,
+                taken,
                 calendar: calendar_window(key.hit.window, None),
             })
         };

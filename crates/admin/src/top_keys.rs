@@ -7,9 +7,7 @@ use rlaas_proto::WARNING;
 use rlaas_proto::ratelimit::admin::v1 as proto;
 use rlaas_proto::ratelimit::v1::RuleMode;
 use rlaas_proto::rule_messages::mode;
-use rlaas_telemetry::top_keys::{
-    BusiestKeys, FoundKey, MAX_COUNTERS, MAX_KEY, TopKeys, TopKind, is_hash,
-};
+use rlaas_telemetry::top_keys::{BusiestKeys, FoundKey, MAX_COUNTERS, MAX_KEY, TopKeys, is_hash};
 use tonic::metadata::MetadataValue;
 use tonic::{Code, Request, Response, Status};
 
@@ -31,12 +29,10 @@ const MAX_VALUE: usize = MAX_KEY;
 const MAX_KEYED_OTHERWISE: usize = 100;
 
 impl Service {
-    /// Answers `TopKeys`, with a warning if the store did not tell the counts of other instances. With
-    /// `only`, the lists of other kinds are empty.
+    /// Answers `TopKeys`, with a warning if the store did not tell the counts of other instances.
     pub(super) async fn highest_counts(
         &self,
         request: &Request<proto::TopKeysRequest>,
-        only: Option<TopKind>,
     ) -> Result<Response<proto::TopKeysResponse>, Status> {
         let (caller, message) = (caller(request)?, request.get_ref());
         let (is_hour, max_keys) = limits(message)?;
@@ -58,7 +54,6 @@ impl Service {
         let (hasher, deadline) = (self.administrator.key_hasher(), deadline(request.metadata()));
         let mut query = QueryMessage::new(ids, &message.value, hasher.as_ref());
         (query.rule, query.is_hour) = (message.rule.clone(), is_hour);
-        query.only = only.map(|kind| kind as u32);
         let all = if has_projects {
             let own = query.busiest(counts, hasher).await.unwrap_or_default();
             self.administrator.shared.top_keys.add_others(own, &query, deadline).await

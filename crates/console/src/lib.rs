@@ -13,6 +13,7 @@
 //! | `/console/audit` | who changed what, when and why |
 //! | `/console/projects` | the projects, and a new one |
 //! | `/console/project`, `/console/project-…` | one project, and its changes |
+//! | `/console/use.csv` | what keys have used of the current window of a rule, as a file |
 //! | `/console/usage.csv` | the usage of a project by day, as a file |
 //! | `/console/change`, `/console/change-…` | the rules of a project as a text: edit, check, publish |
 //! | `/console/history`, `/console/roll-back` | revisions of the rules of a project |
@@ -105,6 +106,7 @@ impl Console {
             .route("/console/instances", get(pages::instances::show))
             .route("/console/rules", get(pages::rules::show))
             .route("/console/rule", get(pages::rule::show).post(pages::rule::set_mode))
+            .route("/console/use.csv", get(pages::rule::download))
             .route("/console/rule-update", post(pages::rule::update))
             .route("/console/key", get(pages::key::show).post(pages::key::change))
             .route("/console/search", post(pages::search::find))

@@ -32,7 +32,7 @@ pub fn lines(usage: &[DailyUsage]) -> String {
 }
 
 /// Returns a field, in quotes where it needs them.
-fn quoted(field: &str) -> Cow<'_, str> {
+pub fn quoted(field: &str) -> Cow<'_, str> {
     if field.contains([',', '"', '\r', '\n']) {
         Cow::Owned(format!("\"{}\"", field.replace('"', "\"\"")))
     } else {

@@ -402,4 +402,12 @@ rules:
     );
     assert!(opening.contains(">1 Jan ") && opening.contains(", 00:00 Europe/Berlin<"), "{opening}");
     assert!(!html.contains("<b>"), "{html}");
+    assert!(opening.contains("href=\"use.csv?project=_&amp;name=quota\" download"), "{opening}");
+    let file = browser.get("use.csv?project=_&name=quota").await;
+    assert_eq!(file.header("content-disposition"), Some("attachment; filename=\"use.csv\""));
+    let lines: Vec<&str> = file.body.lines().collect();
+    assert_eq!(lines[0], "customer,used,limit,share,reset_at");
+    assert!(lines[1].contains("<b>,10,10,100 %,20"), "{lines:?}");
+    assert!(lines[2].contains("acme,4,10,40 %,20") && lines.len() == 3, "{lines:?}");
+    assert_eq!(browser.get("use.csv?project=_&name=none").await.status, 404);
 }

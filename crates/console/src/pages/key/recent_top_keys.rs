@@ -25,7 +25,7 @@ const MAX_SHOWN: usize = 20;
 /// What is known of an id.
 #[derive(Debug, Default)]
 pub(super) struct RecentKeys {
-    /// Those that refuse first, each with the number of refusals.
+    /// Those that refuse first, each with its counts.
     keys: Vec<RecentKey>,
     /// Number of further ones.
     left_out: usize,
@@ -39,6 +39,8 @@ pub(super) struct RecentKeys {
 #[derive(Debug)]
 struct RecentKey {
     top: TopKey,
+    /// Units that it was granted.
+    taken: u64,
     /// The same, as its forms take it.
     matching: MatchingKey,
 }
@@ -66,7 +68,7 @@ pub(super) async fn read(visitor: &Visitor, search: &FormFields) -> Result<Recen
 
 impl RecentKey {
     async fn new(visitor: &Visitor, user_id: &str, key: UserKey) -> Self {
-        let UserKey { project_id, state, refused: count, .. } = key;
+        let UserKey { project_id, state, refused: count, taken, .. } = key;
         let state = state.unwrap_or_default();
         let rule = written(visitor, &project_id, &state.rule).await;
         let KeyState { rule: name, key, .. } = state.clone();
@@ -74,7 +76,8 @@ impl RecentKey {
         let top = TopKey { project_id, rule: name, key, count, state: shown, ..TopKey::default() };
         let link = key_page(visitor, &top).map(|link| link.with("user_id", user_id));
         let search = link.and_then(|link| FormFields::parse(link.query().as_bytes()).ok());
-        Self { top, matching: MatchingKey::of_state(search.unwrap_or_default(), rule, state) }
+        let matching = MatchingKey::of_state(search.unwrap_or_default(), rule, state);
+        Self { top, taken, matching }
     }
 
     fn refuses_nothing(&self) -> bool {
@@ -139,7 +142,7 @@ impl RecentKeys {
         let (visitor, user_id) = (&page.frame.visitor, page.search.get("user_id"));
         let keys = self.keys.iter().enumerate();
         let keys = keys.filter(|(_, key)| key.refuses_nothing() == in_shadow).collect::<Vec<_>>();
-        let caption = "Those that refuse first. Refused: in the last hour";
+        let caption = "Those that refuse first. Refused, and units allowed: in the last hour";
         let table = Table::<(usize, &RecentKey)>::new(subject, caption)
             .cards()
             .text("Rule", |(_, key)| rule_link(&key.top.project_id, &key.top.rule))
@@ -157,6 +160,7 @@ impl RecentKeys {
                 }
             })
             .right("Refused", |(_, key)| number(key.top.count))
+            .right("Allowed", |(_, key)| number(key.taken))
             .text("Project", |(_, key)| project_name(&key.top.project_id));
         let forms = |(position, key): &(usize, &RecentKey)| page.forms(*position, &key.matching);
         let table = if page.found.is_none() { table.wide("Change", forms) } else { table };

@@ -8,7 +8,7 @@
 
 mod forms;
 pub(super) mod keys;
-mod usage;
+pub(super) mod usage;
 
 pub(crate) use self::forms::{create_key, delete, revoke_key, rotate_key, update};
 pub(crate) use self::usage::download;

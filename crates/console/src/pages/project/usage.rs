@@ -178,28 +178,34 @@ fn table(days: &[DailyUsage]) -> Markup {
 
 /// Responds with the usage of a project as comma-separated values.
 pub(crate) async fn download(visit: Visit) -> Response {
-    let Visit { console, visitor, fields } = visit;
-    let project = fields.get("project");
-    match list(&visitor, id_of(project), by(&fields)).await {
-        Ok(days) => file(project, &days),
-        Err(error) if error.is_of_access() => console.refuse(error).await,
-        Err(error) => {
-            let detail = format!("The usage can't be read: {} Try again.", error.sentence());
-            console.page(error.status, move || notice("Usage", &detail)).await
-        }
-    }
+    let project = visit.fields.get("project");
+    let days = list(&visit.visitor, id_of(project), by(&visit.fields)).await;
+    let lines = days.map(|days| csv::header().to_owned() + &csv::lines(&days));
+    // An id has letters, digits and hyphens only.
+    file(&visit, &format!("usage-{project}"), lines).await
 }
 
-fn file(project: &str, days: &[DailyUsage]) -> Response {
-    let body = csv::header().to_owned() + &csv::lines(days);
+/// Responds with comma-separated values of usage, or says why they can't be read.
+pub(in crate::pages) async fn file(
+    visit: &Visit,
+    name: &str,
+    lines: Result<String, PageError>,
+) -> Response {
+    let body = match lines {
+        Ok(body) => body,
+        Err(error) if error.is_of_access() => return visit.console.refuse(error).await,
+        Err(error) => {
+            let detail = format!("The usage can't be read: {} Try again.", error.sentence());
+            return visit.console.page(error.status, move || notice("Usage", &detail)).await;
+        }
+    };
     let content_type = HeaderValue::from_static("text/csv; charset=utf-8; header=present");
-    // An id has letters, digits and hyphens only.
-    let disposition = format!("attachment; filename=\"usage-{project}.csv\"");
+    let disposition = HeaderValue::try_from(format!("attachment; filename=\"{name}.csv\""));
     let headers = [
         (header::CONTENT_TYPE, content_type),
         (
             header::CONTENT_DISPOSITION,
-            HeaderValue::try_from(disposition).unwrap_or(HeaderValue::from_static("attachment")),
+            disposition.unwrap_or(HeaderValue::from_static("attachment")),
         ),
     ];
     (headers, body).into_response()

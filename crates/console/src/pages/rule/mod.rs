@@ -16,6 +16,7 @@ mod top;
 
 pub(crate) use edit::update;
 pub(crate) use mode::set_mode;
+pub(crate) use top::download;
 
 use axum::http::StatusCode;
 use axum::response::Response;

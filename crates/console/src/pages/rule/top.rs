@@ -3,21 +3,25 @@
 use std::cmp::Reverse;
 use std::collections::BTreeMap;
 
+use axum::response::Response;
 use maud::{Markup, html};
 use prost_types::Duration;
+use rlaas_proto::csv;
 use rlaas_proto::ratelimit::admin::v1::{
     KeyState, TopKey, TopKeyList, TopKeysRequest, TopKeysResponse,
 };
 
 use super::{RulePage, link_with};
-use crate::fields::FormFields;
+use crate::calls::id_of;
+use crate::fields::{FormFields, Link};
 use crate::key_states::{key_page, linked_key, now};
 use crate::page_error::PageError;
 use crate::pages::now::percent;
+use crate::pages::project::usage::file;
 use crate::rule_words::units;
 use crate::table::Table;
-use crate::text::{foreign, number};
-use crate::visit::Visitor;
+use crate::text::{foreign, grouped, number, visible};
+use crate::visit::{Visit, Visitor};
 
 /// Most keys.
 const MAX_KEYS: i32 = 20;
@@ -119,6 +123,7 @@ impl RulePage {
             @if !keys.is_empty() {
                 h2 id="use" { "Used of the current window" }
                 (table.rows(&keys))
+                p { a href=(Link::like("use.csv", &self.query, &["project", "name"])) download { "Download as CSV" } }
             }
         }
     }
@@ -126,17 +131,14 @@ impl RulePage {
     fn keys(&self, list: Option<&TopKeyList>) -> Markup {
         let keys = list.map(|list| &*list.keys).unwrap_or_default();
         let total = list.map_or(0, |list| list.total);
-        let caption = match keys.iter().map(|key| key.error).max() {
-            None | Some(0) => {
-                "Keys with the highest counts of the last 60 to 75 minutes, which are exact"
-                    .to_owned()
-            }
-            Some(error) => {
-                format!(
-                    "Keys with the highest counts of the last 60 to 75 minutes, which are at most {error} too high"
-                )
-            }
+        let exact = match keys.iter().map(|key| key.error).max() {
+            None | Some(0) => "which are exact".to_owned(),
+            Some(error) => format!("which are at most {error} too high"),
         };
+        let caption = format!(
+            "Keys with the highest counts of the last 55 to 60 minutes, {exact}. All keys together: {}",
+            grouped(total)
+        );
         let visitor = &self.frame.visitor;
         let table = Table::<TopKey>::new("keys", &caption)
             .text("Key", |key| linked_key(key_page(visitor, key).as_ref(), key))
@@ -149,6 +151,24 @@ impl RulePage {
             @else { (table.rows(keys)) }
         }
     }
+}
+
+/// Responds with what keys have used of the current window of a rule, as comma-separated values.
+pub(crate) async fn download(visit: Visit) -> Response {
+    let (project, rule) = (visit.fields.get("project"), visit.fields.get("name"));
+    let top = read(&visit.visitor, id_of(project), rule).await;
+    let lines = top.map(|top| {
+        let line = |(key, state): (&TopKey, &KeyState)| {
+            let KeyState { used, limit, reset_at, .. } = state;
+            let customer = key.key.clone().unwrap_or_default().words(visible);
+            let reset_at = reset_at.map_or(String::new(), |at| at.to_string());
+            let share = percent(used.unsigned_abs(), limit.unsigned_abs());
+            format!("{},{used},{limit},{share},{reset_at}\r\n", csv::quoted(&customer))
+        };
+        let lines: String = by_use(&top).into_iter().map(line).collect();
+        "customer,used,limit,share,reset_at\r\n".to_owned() + &lines
+    });
+    file(&visit, "use", lines).await
 }
 
 /// Returns the keys with a limit and their states, those that have used the largest part of it first.
