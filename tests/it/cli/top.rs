@@ -28,7 +28,7 @@ async fn newest_point_is_a_table_and_json_has_a_line_for_each() {
     let columns: Vec<Vec<&str>> =
         text.lines().map(|line| line.split_whitespace().collect()).collect();
     assert_eq!(columns[0][..4], ["PROJECT", "RULE", "ALLOWED", "NEAR"]);
-    assert_eq!(columns[1], ["-", "default", "1", "0", "0", "0", "1", "0"], "{text}");
+    assert_eq!(columns[1], ["-", "default", "1", "0", "0", "0", "1", "0", "0"], "{text}");
 
     let mut command = rlaas(&[&EACH_SECOND[..], &addr, &["--json"]].concat());
     let mut printing = command.stdout(Stdio::piped()).spawn().expect("a process");

@@ -10,6 +10,7 @@ mod headers;
 mod instances;
 mod jar;
 mod key;
+mod known_load;
 mod local;
 mod now;
 mod oidc_sign_in;

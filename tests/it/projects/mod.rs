@@ -35,6 +35,6 @@ mod shares;
 mod state_dir;
 mod top_keys;
 mod usage;
-mod usage_by_protocol;
+pub(crate) mod usage_by_protocol;
 mod validation;
 mod whole_revisions;

@@ -29,7 +29,7 @@ const ENVOY: &str = "domain: web\ndescriptors:\n  \
     - { key: user, rate_limit: { unit: year, requests_per_unit: 4 } }\n";
 
 /// Allowed and denied requests, and units.
-type Numbers = [u64; 3];
+pub(crate) type Numbers = [u64; 3];
 
 /// What [`make_requests`] makes for each user, of the project and without one.
 const OF_SHOP: Numbers = [8, 3, 16];
@@ -42,7 +42,7 @@ fn serve(dir: &TempDir, settings: &[&str]) -> Rlaas {
 }
 
 /// Creates a project with 4 units an hour for each user, and returns the secret of its key.
-async fn create_shop(server: &Rlaas) -> String {
+pub(crate) async fn create_shop(server: &Rlaas) -> String {
     let mut admin = client(server, "").await;
     let project = Some(proto::Project { id: "shop".to_owned(), ..Default::default() });
     let create = proto::CreateProjectRequest { project, ..Default::default() };
@@ -145,7 +145,7 @@ async fn make_descriptor_requests(server: &Rlaas, user: impl Fn(&str) -> String)
 }
 
 /// Returns the usage of all days by project.
-async fn usage(server: &Rlaas) -> BTreeMap<String, Numbers> {
+pub(crate) async fn usage(server: &Rlaas) -> BTreeMap<String, Numbers> {
     sums(server, "/v1/projects/-/usage", "projectId").await
 }
 
