@@ -16,6 +16,7 @@ mod docs;
 mod envoy;
 mod examples;
 mod faults;
+mod first_use;
 mod fleet;
 mod holds;
 mod hostile;

@@ -8,7 +8,7 @@ use rlaas_proto::ratelimit::admin::v1::{
     KeyState, Mismatch, RuleExplanation,
 };
 use rlaas_proto::ratelimit::v1::check_response::Reason;
-use rlaas_proto::ratelimit::v1::{CheckRequest, RuleDecision, RuleMode, check_result};
+use rlaas_proto::ratelimit::v1::{CheckRequest, RuleDecision, RuleMode, WindowFrom, check_result};
 
 use crate::code_name;
 use crate::response;
@@ -180,8 +180,13 @@ fn granted(rule: &RuleExplanation) -> String {
             .map(rlaas_core::algorithm::Algorithm::name)
     });
     let algorithm = algorithm.map_or(String::new(), |name| format!(", {name}"));
-    let window = rule.calendar.as_ref().map(|calendar| format!(" per {}", calendar.words()));
-    let window = window.unwrap_or_default();
+    let window = match (&rule.calendar, rule.window_from(), &rule.decision) {
+        (Some(calendar), ..) => format!(" per {}", calendar.words()),
+        (None, from @ WindowFrom::FirstUse, Some(decided)) => {
+            format!(" per {}{}", text::wait(decided.window.as_ref()), from.words())
+        }
+        _ => String::new(),
+    };
     format!("{}{window}{algorithm}, by {from}", text::grant(rule.grant.as_ref()))
 }
 

@@ -6,7 +6,7 @@ use rlaas_proto::ratelimit::admin::v1::store_node::Breaker;
 use rlaas_proto::ratelimit::admin::v1::{
     ApiKey, AuditEntry, Instance, KeyOverride, KeyRef, KeyState, ProjectRule, StoreNode, TopKey,
 };
-use rlaas_proto::ratelimit::v1::{Grant, PartMatcher, Rule};
+use rlaas_proto::ratelimit::v1::{CalendarWindow, Grant, PartMatcher, Rule};
 
 use crate::fields::typed;
 use crate::{look_up, text};
@@ -110,7 +110,8 @@ fn origin(value: &Value) -> String {
 /// The window of a rule.
 fn rule_window(value: &Value) -> String {
     let rule: Rule = message(value).unwrap_or_default();
-    rule.calendar.map_or_else(|| text::wait(rule.window.as_ref()), |calendar| calendar.words())
+    let length = || text::wait(rule.window.as_ref()) + rule.window_from().words();
+    rule.calendar.as_ref().map_or_else(length, CalendarWindow::words)
 }
 
 /// The conditions of a rule.

@@ -36,7 +36,8 @@ pub(super) fn grant(grant: &Grant, rule: &Rule) -> String {
 /// Returns the window of a rule; `None` for slots.
 fn window(rule: &Rule) -> Option<String> {
     let of_calendar = rule.calendar.as_ref().map(CalendarWindow::words);
-    of_calendar.or_else(|| rule.window.as_ref().map(exact_span_text))
+    let from = rule.window_from().words();
+    of_calendar.or_else(|| rule.window.as_ref().map(|window| exact_span_text(window) + from))
 }
 
 /// Returns the digits of units, in groups of three.

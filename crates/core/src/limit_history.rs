@@ -66,9 +66,11 @@ impl CountedLimit {
         (self.units, self.burst, self.window) == (limit.units(), limit.burst(), limit.window())
     }
 
-    /// Returns the limit, with debt if `to` has any: up to the units per window.
+    /// Returns the limit, with windows that begin as those of `to`, and with debt if that has any: up to the units
+    /// per window.
     fn limit(&self, to: &Limit) -> Option<Limit> {
-        let limit = Limit::new(self.units, self.window).ok()?.with_burst(self.burst).ok()?;
+        let window = to.windows().with_length(self.window);
+        let limit = Limit::new(self.units, window).ok()?.with_burst(self.burst).ok()?;
         let limit = match to.shared_units() {
             Some(units) => limit.sharing_state(to.shared_burst(), units),
             None => limit,

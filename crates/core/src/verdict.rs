@@ -210,12 +210,14 @@ impl Verdict {
 }
 
 impl RuleDecision {
-    /// Returns the end of the current window of a calendar; `None` for a decision without the store, which
-    /// has no time.
+    /// Returns the end of the current window of a calendar, or of one from the first use, if it has begun; `None`
+    /// for a decision without the store, which has no time.
     pub fn reset_at(&self) -> Option<Timestamp> {
-        let calendar = self.grant.limit()?.windows().calendar()?;
-        let at = Some(self.decision.at).filter(|at| *at != Timestamp::EPOCH)?;
-        Some(calendar.window_at(at).end)
+        let Decision { at, reset_after, .. } = self.decision;
+        let windows = self.grant.limit().filter(|_| at != Timestamp::EPOCH)?.windows();
+        let has_begun = windows.is_from_first_use() && reset_after > Micros::ZERO;
+        let of_calendar = windows.calendar().map(|calendar| calendar.window_at(at).end);
+        of_calendar.or_else(|| has_begun.then(|| at + reset_after))
     }
 
     /// Returns the length of the window, of a calendar that of the window in which the decision was made;

@@ -7,7 +7,7 @@ use prost_types::Duration;
 use crate::ratelimit::admin::v1::api_key::State;
 use crate::ratelimit::admin::v1::{ApiKey, AuditEntry, KeyPart, KeyRef, KeyState};
 use crate::ratelimit::v1::grant::Kind;
-use crate::ratelimit::v1::{Algorithm, Grant, Rule};
+use crate::ratelimit::v1::{Algorithm, Grant, Rule, WindowFrom};
 
 const NANOS_PER_SECOND: i128 = 1_000_000_000;
 
@@ -15,6 +15,16 @@ impl Algorithm {
     /// Returns `true` if its limits have a burst.
     pub fn has_burst(self) -> bool {
         matches!(self, Self::TokenBucket | Self::LeakyBucket | Self::Gcra)
+    }
+}
+
+impl WindowFrom {
+    /// Returns what follows the length of a window.
+    pub const fn words(self) -> &'static str {
+        match self {
+            Self::Unspecified | Self::Epoch => "",
+            Self::FirstUse => " from the first use",
+        }
     }
 }
 

@@ -174,6 +174,7 @@ fn rule() -> impl Strategy<Value = RuleSpec> {
             limit: Field::Set(limit),
             window,
             calendar,
+            window_from: Field::Unset,
             burst,
             cost,
             post_paid,

@@ -2,7 +2,7 @@
 
 use proptest::prelude::*;
 use proptest::sample::Index;
-use rlaas::algorithm::{Algorithm, Limit};
+use rlaas::algorithm::{Algorithm, Limit, Window};
 use rlaas::clock::Micros;
 use rlaas::control::{KeyGrant, OverrideKind};
 use rlaas::rules::{Grant, Matcher, Mode, Override, Part, Pattern, Rule, RuleSet, TextPattern};
@@ -65,6 +65,8 @@ pub(super) struct Shape {
     pub(super) burst_percent: u64,
     /// The maximum debt as a percentage of the units.
     pub(super) debt_percent: Option<u64>,
+    /// Whether a fixed window begins with the first use.
+    pub(super) from_first_use: bool,
 }
 
 #[derive(Clone, Debug)]
@@ -139,7 +141,9 @@ impl Shape {
     pub(super) fn limit(self) -> Limit {
         let algorithm = self.algorithm();
         let most = if algorithm == Algorithm::SlidingWindowLog { 300 } else { Limit::MAX_UNITS };
-        let limit = Limit::new(self.units.min(most), Micros::from_millis(self.window_ms));
+        let window = Window::from(Micros::from_millis(self.window_ms));
+        let window = if self.is_from_first_use() { window.from_first_use() } else { window };
+        let limit = Limit::new(self.units.min(most), window);
         let limit = limit.expect("a valid limit");
         let burst = (limit.units() * self.burst_percent / 100).max(1);
         let limit =
@@ -187,8 +191,15 @@ impl Shape {
     /// window:
     /// after a change to other keys and back, Redis would find states that memory has replaced.
     pub(super) fn shares_keys_with(self, other: &Self) -> bool {
-        let keys = |shape: &Self| shape.algorithm().keyed_by_window().then_some(shape.window_ms);
+        let keys = |shape: &Self| {
+            let has_window = shape.algorithm().keyed_by_window() && !shape.is_from_first_use();
+            has_window.then_some(shape.window_ms)
+        };
         keys(&self) == keys(other)
+    }
+
+    pub(super) fn is_from_first_use(&self) -> bool {
+        self.from_first_use && self.algorithm() == Algorithm::FixedWindow
     }
 
     pub(super) fn algorithm(self) -> Algorithm {
@@ -225,13 +236,15 @@ pub(super) fn shape() -> impl Strategy<Value = Shape> {
     ];
     let debt_percent =
         prop::sample::select(vec![None, None, Some(0), Some(50), Some(100), Some(1_000_000_000)]);
-    (0..Algorithm::RATES.len(), units(), window_ms, burst_percent(), debt_percent).prop_map(
-        |(algorithm, units, window_ms, burst_percent, debt_percent)| Shape {
+    let parts = (units(), window_ms, burst_percent(), debt_percent, any::<bool>());
+    (0..Algorithm::RATES.len(), parts).prop_map(
+        |(algorithm, (units, window_ms, burst_percent, debt_percent, from_first_use))| Shape {
             algorithm,
             units,
             window_ms,
             burst_percent,
             debt_percent,
+            from_first_use,
         },
     )
 }

@@ -156,6 +156,7 @@ impl Model {
 
         let mut state = self.states.remove(&id).unwrap_or_default();
         state.bucket.take_if(|bucket| now / 1000 > bucket.expires_at_ms);
+        state.first_use.take_if(|(.., last_ms)| now / 1000 > *last_ms);
         self.count_by(from);
         let policy = self.kept.policy.filter(|_| converts);
         let state = match policy {
@@ -208,6 +209,10 @@ impl Model {
     /// Returns the state with as many units in use.
     fn with_used(&self, mut state: State, now: i128, used: i128, is_moved: bool) -> State {
         match self.algorithm {
+            Algorithm::FixedWindow if self.from_first_use => {
+                let start = state.first_use.map_or(now, |(start, ..)| start);
+                state.first_use = Some((start, used, start / 1000 + self.window / 1000 + 1000));
+            }
             Algorithm::FixedWindow => {
                 if is_moved {
                     state.fixed = None;
@@ -247,6 +252,7 @@ impl Model {
     ) -> Option<State> {
         let is_moved = from.window != to.window;
         match self.algorithm {
+            Algorithm::FixedWindow if self.from_first_use => Some(state),
             Algorithm::FixedWindow if is_moved => {
                 let used = self.burst - self.left(&state, now);
                 self.count_by(to);

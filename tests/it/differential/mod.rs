@@ -139,12 +139,12 @@ fn histories() -> u32 {
 }
 
 /// Runs the histories of each policy.
-fn run_changes(algorithm: Algorithm) {
+fn run_changes(algorithm: Algorithm, from_first_use: bool) {
     let decisions = Cell::new(0);
     for policy in OnChange::ALL {
         let case = prop_oneof![
-            4 => case_of_changes(algorithm, policy, false),
-            1 => case_of_changes(algorithm, policy, true),
+            4 => case_of_changes(algorithm, from_first_use, policy, false),
+            1 => case_of_changes(algorithm, from_first_use, policy, true),
         ];
         run_cases("limits", case, histories(), &async |case: ChangeCase, server| {
             decisions.set(decisions.get() + case.run(server).await?);
@@ -174,8 +174,13 @@ macro_rules! of_each_algorithm {
         mod changed_limit_has_the_units_of_the_policy {
             $(#[test]
             fn $algorithm() {
-                super::run_changes(super::algorithm(stringify!($algorithm)));
+                super::run_changes(super::algorithm(stringify!($algorithm)), false);
             })+
+
+            #[test]
+            fn window_from_the_first_use() {
+                super::run_changes(super::Algorithm::FixedWindow, true);
+            }
         }
     };
 }

@@ -22,6 +22,8 @@ const MAX_WRITTEN: i128 = 10_000;
 pub(crate) struct Model {
     pub(super) algorithm: Algorithm,
     pub(super) window: i128,
+    /// Whether windows begin with the first use.
+    pub(super) from_first_use: bool,
     /// The limit by which the current action is decided.
     pub(super) units: i128,
     pub(super) burst: i128,
@@ -42,6 +44,8 @@ pub(crate) struct Model {
 pub(super) struct State {
     /// Fixed window: index, count, expiry in ms.
     pub(super) fixed: Option<(i128, i128, i128)>,
+    /// Fixed window from the first use: start, count, last millisecond in which the state exists.
+    pub(super) first_use: Option<(i128, i128, i128)>,
     /// Log: the ms of each entry.
     pub(super) log: Vec<i128>,
     /// Counter: start, current, previous.
@@ -67,6 +71,7 @@ impl Model {
         Self {
             algorithm,
             window: limit.window().as_micros().into(),
+            from_first_use: limit.windows().is_from_first_use(),
             units,
             burst,
             max_debt,
@@ -105,10 +110,9 @@ impl Model {
         // Expired by the time that the clock shows.
         let now_ms = i128::from(time.as_micros()) / 1000;
         let has_expired = |bucket: &Bucket| now_ms > bucket.expires_at_ms;
-        if let Some(state) = self.states.get_mut(&id)
-            && state.bucket.as_ref().is_some_and(has_expired)
-        {
-            state.bucket = None;
+        if let Some(state) = self.states.get_mut(&id) {
+            state.bucket.take_if(|bucket| has_expired(bucket));
+            state.first_use.take_if(|(.., last_ms)| now_ms > *last_ms);
         }
         let action = match action {
             // Units come back, and states are removed, whatever a ban says.
@@ -170,6 +174,10 @@ impl Model {
         let Some(before) = self.states.get(&id).cloned().filter(|_| cost > 0) else { return };
         let mut after = before.clone();
         match self.algorithm {
+            Algorithm::FixedWindow if self.from_first_use => {
+                let left = self.used(&before, now) - cost;
+                after.first_use = (left > 0).then(|| self.begun(&before, now, left));
+            }
             Algorithm::FixedWindow => {
                 let most = self.units + self.max_debt.unwrap_or_default();
                 let left = self.used(&before, now).min(most) - cost;
@@ -206,6 +214,12 @@ impl Model {
         let available = (self.units + self.max_debt.unwrap_or_default() - used).max(0);
         let mut after = before;
         match self.algorithm {
+            Algorithm::FixedWindow if self.from_first_use => {
+                let counted = cost.min(available);
+                if used + counted > 0 {
+                    after.first_use = Some(self.begun(&after, now, used + counted));
+                }
+            }
             Algorithm::FixedWindow => {
                 let counted = cost.min(available);
                 if counted > 0 {
@@ -295,6 +309,18 @@ impl Model {
         }
     }
 
+    /// Returns the window that runs, or one that begins now, with this count.
+    pub(super) fn begun(&self, state: &State, now: i128, count: i128) -> (i128, i128, i128) {
+        let start = self.running(state, now).map_or(now, |(start, _)| start);
+        (start, count, start / 1000 + self.window / 1000 + 1000)
+    }
+
+    /// Returns start and count of the window that runs.
+    fn running(&self, state: &State, now: i128) -> Option<(i128, i128)> {
+        let runs = |start: i128| start <= now + self.window && now < start + self.window;
+        state.first_use.filter(|(start, ..)| runs(*start)).map(|(start, count, _)| (start, count))
+    }
+
     /// Returns the count of the window of `now`. That of a window of another length with the same
     /// index ends before this window can, aside from a second.
     fn current(&self, state: &State, now: i128) -> Option<(i128, i128, i128)> {
@@ -307,6 +333,9 @@ impl Model {
     /// down.
     pub(super) fn used(&self, state: &State, now: i128) -> i128 {
         match self.algorithm {
+            Algorithm::FixedWindow if self.from_first_use => {
+                self.running(state, now).map_or(0, |(_, count)| count)
+            }
             Algorithm::FixedWindow => self.current(state, now).map_or(0, |(_, count, _)| count),
             Algorithm::SlidingWindowLog => {
                 let (now_ms, window_ms) = (now / 1000, self.window / 1000);
@@ -374,6 +403,12 @@ impl Model {
 
     fn commit(&self, state: &mut State, now: i128, cost: i128, fits: bool) {
         match self.algorithm {
+            Algorithm::FixedWindow if self.from_first_use => {
+                let count = self.used(state, now) + if fits { cost } else { 0 };
+                if count > 0 {
+                    state.first_use = Some(self.begun(state, now, count));
+                }
+            }
             Algorithm::FixedWindow => {
                 let used = self.used(state, now);
                 let is_attempt = used >= self.units && cost == 1 && self.max_debt.is_none();
@@ -401,6 +436,11 @@ impl Model {
         let used = self.used(after, now);
         let window = self.window;
         let (count, reset_after, ttl) = match self.algorithm {
+            Algorithm::FixedWindow if self.from_first_use => {
+                let until_end =
+                    self.running(after, now).map_or(0, |(start, _)| start + window - now);
+                (used, until_end, until_end)
+            }
             Algorithm::FixedWindow => {
                 let until_end = window - now % window;
                 let ends_in = |(_, _, expiry)| expiry - now / 1000 * 1000;

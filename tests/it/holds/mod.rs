@@ -12,7 +12,7 @@ use rlaas_limiter::clock::{Micros, Timestamp};
 use rlaas_limiter::control::{KeyGrant, OverrideChange, OverrideKind};
 use rlaas_limiter::operation::{Action, Reply, StoreHit, StoreRequest};
 use rlaas_limiter::reservation::{Reservation, ReservationReply, ReservationUse, Settlement};
-use rlaas_limiter::rules::{Coupling, HoldTerms, Rule, RuleSet};
+use rlaas_limiter::rules::{Coupling, Grant, HoldTerms, Rule, RuleSet};
 use rlaas_testkit::redis::RedisServer;
 use rlaas_testkit::service::{Service, T0};
 
@@ -39,6 +39,19 @@ fn rule(algorithm: Algorithm, units: u64, on_change: Option<OnChange>) -> Rule {
     let holds = Some(HoldTerms { longest: Micros::from_secs(60), most: MAX_HOLDS });
     Rule { holds, on_change, overridable: true, ..Rule::new_default(algorithm, limit) }
 }
+
+/// As [`rule`], by a fixed window from the first use.
+fn from_first_use(_: Algorithm, units: u64, on_change: Option<OnChange>) -> Rule {
+    let rule = rule(Algorithm::FixedWindow, units, on_change);
+    let limit = rule.grant.limit().expect("a limit");
+    let window = limit.windows().from_first_use();
+    let debt = limit.max_debt().expect("a debt");
+    let limit = Limit::new(units, window).and_then(|limit| limit.with_max_debt(debt));
+    Rule { grant: Grant::Limited(limit.expect("a limit")), window, ..rule }
+}
+
+/// Returns a rule by an algorithm, with so many units.
+type MakeRule = fn(Algorithm, u64, Option<OnChange>) -> Rule;
 
 fn rules(rule: Rule) -> RuleSet {
     RuleSet::new(rule, Vec::new())
@@ -194,7 +207,12 @@ fn settlement(reply: &Reply) -> Option<Settlement> {
 
 /// Plays a history on all services. Returns how many reservations were settled and extended, and how many
 /// hits were denied by holds alone.
-async fn play(seed: u64, services: [&Service; 3], on_change: Option<OnChange>) -> [usize; 3] {
+async fn play(
+    seed: u64,
+    services: [&Service; 3],
+    make: MakeRule,
+    on_change: Option<OnChange>,
+) -> [usize; 3] {
     let [memory, redis, twin] = services;
     let mut random = HistoryRandom(seed);
     let (mut now, mut reserved, mut counts) = (T0, 0, [0; 3]);
@@ -210,7 +228,7 @@ async fn play(seed: u64, services: [&Service; 3], on_change: Option<OnChange>) -
             reserved += 1;
         }
         if let HoldAct::Limit(units) = act {
-            let rule = rule(memory.algorithm(), units, on_change);
+            let rule = make(memory.algorithm(), units, on_change);
             twin.limiter.replace_rules(rules(Rule { holds: None, ..rule.clone() }));
             memory.limiter.replace_rules(rules(rule.clone()));
             redis.limiter.replace_rules(rules(rule));
@@ -292,16 +310,20 @@ fn histories() -> u64 {
 }
 
 async fn play_all(algorithm: Algorithm) {
+    play_all_by(algorithm, rule).await;
+}
+
+async fn play_all_by(algorithm: Algorithm, make: MakeRule) {
     let server = Arc::new(RedisServer::start());
     let mut all = [0; 3];
     for seed in 0..histories() {
         let on_change = KEPT.filter(|_| seed % 2 == 0);
-        let rule = rule(algorithm, 20, on_change);
+        let rule = make(algorithm, 20, on_change);
         let twin = Service::on_memory(rules(Rule { holds: None, ..rule.clone() }));
         let memory = Service::on_memory(rules(rule.clone()));
         let redis = Service::on_redis(rules(rule), Arc::clone(&server));
         let _flushed: String = server.query(&["FLUSHALL"]);
-        let counts = play(seed, [&memory, &redis, &twin], on_change).await;
+        let counts = play(seed, [&memory, &redis, &twin], make, on_change).await;
         all.iter_mut().zip(counts).for_each(|(all, count)| *all += count);
     }
     eprintln!("{all:?} settled, extended, denied by holds");
@@ -311,6 +333,11 @@ async fn play_all(algorithm: Algorithm) {
 #[tokio::test]
 async fn histories_of_a_fixed_window() {
     play_all(ALGORITHMS[0]).await;
+}
+
+#[tokio::test]
+async fn histories_of_a_window_from_the_first_use() {
+    play_all_by(ALGORITHMS[0], from_first_use).await;
 }
 
 #[tokio::test]

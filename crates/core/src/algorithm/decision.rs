@@ -45,7 +45,7 @@ impl Decision {
         }
     }
 
-    /// Returns this decision as it would be `elapsed` later: each wait is shorter.
+    /// Returns this decision as it would be `elapsed` later: each wait is shorter, and ends when it did.
     #[must_use]
     pub fn after(mut self, elapsed: Micros, algorithm: Algorithm) -> Self {
         let left = |wait: Micros| (wait - elapsed).max(Micros::from_micros(1));
@@ -53,6 +53,7 @@ impl Decision {
             *retry_after = left(*retry_after);
         }
         self.reset_after = left(self.reset_after);
+        self.at = self.at + elapsed;
         // The time to live of a log is always the window.
         if algorithm != Algorithm::SlidingWindowLog {
             self.ttl = left(self.ttl);

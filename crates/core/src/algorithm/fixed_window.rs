@@ -1,4 +1,5 @@
-//! Fixed window: a counter for each window of wall time, aligned to the Unix epoch or of a calendar.
+//! Fixed window: a counter for each window of wall time, aligned to the Unix epoch or of a calendar. Those
+//! that begin with the first use of a key are in [`first_use`].
 //!
 //! Denied requests of cost 1 are counted too once the window is full, as in RLaaS Users Service.
 //! All other denied requests count nothing. A limit that keeps debt does not count denied requests,
@@ -8,7 +9,7 @@
 //! is a single number.
 
 use super::{
-    Algorithm, Cost, Decision, Limit, LimitChange, MAX_COUNT, Outcome, TakenUnits, Window,
+    Algorithm, Cost, Decision, Limit, LimitChange, MAX_COUNT, Outcome, TakenUnits, Window, first_use,
     window_index,
 };
 use crate::calendar::Calendar;
@@ -28,10 +29,11 @@ const END_TOLERANCE: Micros = Micros::from_secs(1);
 #[derive(Clone, Debug, PartialEq, Eq)]
 #[cfg_attr(feature = "serde", derive(serde::Deserialize, serde::Serialize))]
 pub struct State {
-    index: u64,
-    count: u64,
+    /// From the first use, the start of the window in µs.
+    pub(super) index: u64,
+    pub(super) count: u64,
     /// One window after the first hit, in whole milliseconds as the expiry of a Redis key.
-    expires_at: Timestamp,
+    pub(super) expires_at: Timestamp,
 }
 
 impl Default for State {
@@ -85,6 +87,9 @@ impl State {
 /// Decides. `current_count` is the count after this request, `ttl` the time to live of the counter.
 #[inline]
 pub(super) fn decide(state: &State, limit: &Limit, now: Timestamp, cost: Cost) -> Decision {
+    if limit.windows().is_from_first_use() {
+        return first_use::decide(state, limit, now, cost);
+    }
     let live = state.is_of(now, limit);
     let count = if live { state.count } else { 0 };
     let ttl = match limit.calendar_window(now) {
@@ -150,6 +155,9 @@ pub(super) fn commit(
     cost: Cost,
     decision: &Decision,
 ) {
+    if limit.windows().is_from_first_use() {
+        return first_use::commit(state, limit, now, cost, decision);
+    }
     let count = state.count_at(now, limit);
     let counted = if is_attempt(limit, count, cost) { 1 } else { decision.outcome.taken(cost) };
     add(state, limit, now, counted);
@@ -157,6 +165,9 @@ pub(super) fn commit(
 
 /// Counts as much of the cost as fits below the limit plus its maximum debt.
 pub(super) fn charge(state: &mut State, limit: &Limit, now: Timestamp, cost: Cost) {
+    if limit.windows().is_from_first_use() {
+        return first_use::charge(state, limit, now, cost);
+    }
     let count = state.count_at(now, limit);
     let room = (limit.units() + limit.debt()).saturating_sub(count);
     add(state, limit, now, cost.units().min(room));
@@ -178,7 +189,10 @@ fn add(state: &mut State, limit: &Limit, now: Timestamp, counted: u64) {
 ///
 /// Denied requests that were counted above the limit are dropped first; debt is not. The time to
 /// live does not change. A count of 0 removes the state.
-pub(super) fn refund(state: &mut State, limit: &Limit, _now: Timestamp, taken: &TakenUnits) {
+pub(super) fn refund(state: &mut State, limit: &Limit, now: Timestamp, taken: &TakenUnits) {
+    if limit.windows().is_from_first_use() {
+        return first_use::refund(state, limit, now, taken);
+    }
     if !state.is_of(taken.at, limit) {
         return;
     }
@@ -191,12 +205,15 @@ pub(super) fn refund(state: &mut State, limit: &Limit, _now: Timestamp, taken: &
 
 /// Subtracts the cost from the count of the current window.
 pub(super) fn credit(state: &mut State, limit: &Limit, now: Timestamp, cost: Cost) {
+    if limit.windows().is_from_first_use() {
+        return first_use::credit(state, limit, now, cost);
+    }
     refund(state, limit, now, &TakenUnits { cost, at: now, reset_after: Micros::ZERO });
 }
 
-/// Moves the count if the length of the window changes.
+/// Moves the count if the length of the window changes; from the first use it stays.
 pub(super) fn carry(state: &mut State, change: &LimitChange<'_>, now: Timestamp) {
-    if !change.changes_window() {
+    if !change.changes_window() || change.to.windows().is_from_first_use() {
         return;
     }
     let left = decide(state, change.from, now, Cost::NONE).remaining;
@@ -210,6 +227,9 @@ pub(super) fn carry(state: &mut State, change: &LimitChange<'_>, now: Timestamp)
 
 /// Counts `used` units in the current window. Denied requests that were counted are dropped.
 pub(super) fn convert(state: &mut State, change: &LimitChange<'_>, now: Timestamp, used: u64) {
+    if change.to.windows().is_from_first_use() {
+        return first_use::convert(state, change, now, used);
+    }
     let converted = State::counted(now, change.to, used);
     let expires_at = if change.changes_window() { converted.expires_at } else { state.expires_at };
     *state = State { expires_at, ..converted };

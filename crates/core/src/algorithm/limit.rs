@@ -35,16 +35,51 @@ impl Cost {
     }
 }
 
-/// The windows of a limit: of one length, aligned to the Unix epoch, or those of a calendar.
+/// The windows of a limit: of one length, aligned to the Unix epoch or from the first use, or those of a
+/// calendar.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct Window {
     length: Micros,
-    calendar: Option<&'static Calendar>,
+    begins: WindowBegins,
+}
+
+/// Where windows begin.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+enum WindowBegins {
+    /// At multiples of their length since the Unix epoch.
+    #[default]
+    Epoch,
+    /// With the first use of a key after the window before.
+    FirstUse,
+    /// On days of a calendar.
+    Calendar(&'static Calendar),
+}
+
+/// Where windows of one length begin, as rules say it.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum WindowFrom {
+    /// At multiples of their length since the Unix epoch.
+    Epoch,
+    /// With the first use of a key after the window before.
+    FirstUse,
+}
+
+impl WindowFrom {
+    /// Every value.
+    pub const ALL: [Self; 2] = [Self::Epoch, Self::FirstUse];
+
+    /// Returns the name in rules files.
+    pub const fn name(self) -> &'static str {
+        match self {
+            Self::Epoch => "epoch",
+            Self::FirstUse => "first-use",
+        }
+    }
 }
 
 impl Window {
     /// No window.
-    pub const ZERO: Self = Self { length: Micros::ZERO, calendar: None };
+    pub const ZERO: Self = Self { length: Micros::ZERO, begins: WindowBegins::Epoch };
 
     /// Returns the length, of a calendar the longest.
     pub const fn length(self) -> Micros {
@@ -53,42 +88,62 @@ impl Window {
 
     /// Returns the calendar; `None` if all windows have one length.
     pub const fn calendar(self) -> Option<&'static Calendar> {
-        self.calendar
+        match self.begins {
+            WindowBegins::Calendar(calendar) => Some(calendar),
+            WindowBegins::Epoch | WindowBegins::FirstUse => None,
+        }
+    }
+
+    /// Returns windows of this length that begin with the first use.
+    #[must_use]
+    pub const fn from_first_use(self) -> Self {
+        Self { begins: WindowBegins::FirstUse, ..self }
+    }
+
+    /// Returns `true` if a window begins with the first use of a key.
+    pub const fn is_from_first_use(self) -> bool {
+        matches!(self.begins, WindowBegins::FirstUse)
+    }
+
+    /// Returns windows of another length that begin as these do.
+    pub(crate) const fn with_length(self, length: Micros) -> Self {
+        Self { length, ..self }
     }
 
     /// Returns the windows from an anchor, if they are those of a calendar and it has such an anchor.
     #[must_use]
     pub fn with_anchor(self, anchor: &str) -> Self {
-        self.calendar.map_or(self, |calendar| calendar.with_anchor(anchor).into())
+        self.calendar().map_or(self, |calendar| calendar.with_anchor(anchor).into())
     }
 
-    /// Returns the time from `now` to the end of its window.
+    /// Returns the time from `now` to the end of its window; of one from the first use, if it begins now.
     #[inline]
     pub fn left_at(self, now: Timestamp) -> Micros {
         let length = self.length.as_micros();
-        match self.calendar {
-            Some(calendar) => calendar.window_at(now).end.since(now),
-            None => Micros::from_micros(length - now.as_micros() % length),
+        match self.begins {
+            WindowBegins::Epoch => Micros::from_micros(length - now.as_micros() % length),
+            WindowBegins::FirstUse => self.length,
+            WindowBegins::Calendar(calendar) => calendar.window_at(now).end.since(now),
         }
     }
 
     /// Returns the length of the window at a time.
     pub fn length_at(self, time: Timestamp) -> Micros {
         // A decision without the store has no time.
-        let calendar = self.calendar.filter(|_| time != Timestamp::EPOCH);
+        let calendar = self.calendar().filter(|_| time != Timestamp::EPOCH);
         calendar.map_or(self.length, |calendar| calendar.window_at(time).length())
     }
 }
 
 impl From<Micros> for Window {
     fn from(length: Micros) -> Self {
-        Self { length, calendar: None }
+        Self { length, begins: WindowBegins::Epoch }
     }
 }
 
 impl From<&'static Calendar> for Window {
     fn from(calendar: &'static Calendar) -> Self {
-        Self { length: calendar.unit().longest(), calendar: Some(calendar) }
+        Self { length: calendar.unit().longest(), begins: WindowBegins::Calendar(calendar) }
     }
 }
 
@@ -327,13 +382,13 @@ impl Limit {
     /// Returns the window of a calendar that contains a time; `None` if all have one length.
     #[inline]
     pub(crate) fn calendar_window(&self, time: Timestamp) -> Option<CalendarWindow> {
-        self.window.calendar.map(|calendar| calendar.window_at(time))
+        self.window.calendar().map(|calendar| calendar.window_at(time))
     }
 
     /// Returns the same limit, with the anchor of these windows if both are of a calendar.
     #[must_use]
     pub fn anchored_as(self, window: Window) -> Self {
-        let are_of_calendars = self.window.calendar.is_some() && window.calendar.is_some();
+        let are_of_calendars = self.window.calendar().is_some() && window.calendar().is_some();
         if are_of_calendars { Self { window, ..self } } else { self }
     }
 

@@ -21,12 +21,13 @@
 //! This module knows no stores, requests or protocols. It neither waits nor reads a clock.
 
 mod decision;
+mod first_use;
 mod limit;
 mod on_change;
 
 pub use decision::{Decision, Outcome, TakenUnits};
 pub use fixed_window::WindowCount;
-pub use limit::{Cost, Limit, LimitError, Window};
+pub use limit::{Cost, Limit, LimitError, Window, WindowFrom};
 pub use on_change::{LimitChange, OnChange};
 
 use crate::clock::{Micros, Timestamp};
@@ -69,7 +70,8 @@ macro_rules! registry {
                 match self { $(Self::$variant => stringify!($module),)* }
             }
 
-            /// Returns `true` if the Redis key ends with the index of the window.
+            /// Returns `true` if the Redis key ends with the index of the window, unless windows begin with
+            /// the first use.
             pub const fn keyed_by_window(self) -> bool {
                 match self { $(Self::$variant => $module::KEYED_BY_WINDOW,)* }
             }

@@ -124,7 +124,9 @@ fn limit_now(receipt: &Receipt, rules: &RuleSet) -> Option<Limit> {
         return Some(same);
     }
     let now = limit(rule.grant).filter(|_| rule.overrides.is_empty())?;
-    if !algorithm.keyed_by_window() {
+    let are_from_first_use =
+        [now.windows(), then.windows()].iter().all(|own| own.is_from_first_use());
+    if !algorithm.keyed_by_window() || are_from_first_use {
         return Some(now);
     }
     // The units were counted in a window of the old length.

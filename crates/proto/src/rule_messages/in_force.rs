@@ -34,6 +34,7 @@ pub fn rule_message(rule: &Rule) -> proto::Rule {
         post_paid: rule.is_post_paid,
         reservable: reservable.is_some(),
         calendar: calendar_window(rule.window, rule.anchor_from.as_deref()),
+        window_from: window_from(rule.window).into(),
         hold: rule.holds.map(|terms| duration(terms.longest)),
         max_holds: reservable.map_or(0, |terms| terms.most),
         origin: Some(if is_default {
@@ -48,6 +49,15 @@ pub fn rule_message(rule: &Rule) -> proto::Rule {
 /// Returns the length of windows that all have one; those of a calendar are in its message.
 fn length(window: Window) -> Option<prost_types::Duration> {
     window.calendar().is_none().then(|| duration(window.length()))
+}
+
+/// Returns where windows of one length begin, if it is not the epoch.
+pub const fn window_from(window: Window) -> proto::WindowFrom {
+    if window.is_from_first_use() {
+        proto::WindowFrom::FirstUse
+    } else {
+        proto::WindowFrom::Unspecified
+    }
 }
 
 /// Returns the message of the windows of a calendar; `None` of others.

@@ -20,6 +20,7 @@ mod parts;
 pub use by_table::in_message;
 pub use in_force::{
     calendar_window, descriptor_message, grant, mode, origin, rule_message, run_time_origin,
+    window_from,
 };
 pub use notation::explicit;
 
@@ -214,6 +215,7 @@ mod tests {
             near_limit_ppm: 1_000_001,
             local_share_ppm: 1_000_001,
             on_change: 99,
+            window_from: 99,
             on_store_failure: 99,
             key_by: vec!["attributes.user_id".to_owned()],
             matchers: vec![part("user_id", &["a"]), part("user_id", &["b"]), part("other", &[])],
@@ -245,6 +247,7 @@ mod tests {
             "overrides[0].grant.limit",
             "overrides[0].matchers",
             "window",
+            "window_from",
         ];
         assert_eq!(found, expected.map(|field| format!("rule.{field}")));
         assert_eq!(

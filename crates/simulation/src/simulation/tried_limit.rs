@@ -2,7 +2,7 @@
 
 use std::fmt;
 
-use rlaas_core::algorithm::{Algorithm, Limit, Window};
+use rlaas_core::algorithm::{Algorithm, Limit, Window, WindowFrom};
 use rlaas_core::clock::Micros;
 use rlaas_core::rules::descriptors::DescriptorRule;
 use rlaas_core::rules::{EnforcedShare, Grant, Mode, Rule};
@@ -24,6 +24,9 @@ pub struct TriedLimit {
     /// The windows of a calendar, in words; `window` is then the longest.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub calendar: Option<String>,
+    /// `first-use` if windows begin with the first use.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub window_from: Option<&'static str>,
     /// Most units at once, if the algorithm has a burst.
     pub burst: Option<u64>,
     /// Whether it is enforced: `enforced`, `shadow`, `quota`, `shadow quota` or `off`.
@@ -46,6 +49,7 @@ impl TriedLimit {
             },
             window: window.length(),
             calendar: window.calendar().map(ToString::to_string),
+            window_from: window.is_from_first_use().then(|| WindowFrom::FirstUse.name()),
             burst,
             mode: match mode {
                 Mode::Enforced => "enforced",
@@ -85,6 +89,9 @@ impl fmt::Display for TriedLimit {
                 let length = || length_text(self.window);
                 let window = self.calendar.clone().unwrap_or_else(length);
                 write!(f, "{} per {window}", count_text(limit))?;
+                if self.window_from.is_some() {
+                    write!(f, " from the first use")?;
+                }
             }
             None => write!(f, "unlimited")?,
         }

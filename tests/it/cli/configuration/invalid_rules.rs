@@ -25,6 +25,7 @@ fn invalid_rules_are_rejected_by_key() {
             "rules: [{name: a, limit: 5, calendar: {unit: month}}]".to_owned(),
             "rules[0].calendar: only with algorithm: fixed-window",
         ),
+        (with(", window_from: first-use"), "rules[0].window_from: only with algorithm: fixed"),
         (with(", windw: 1"), "rules[0].windw: unknown key, did you mean rules[0].window?"),
         (with(", limit_count: 6"), "rules[0].limit_count: the same as rules[0].limit"),
         (with(", strategy: magic"), "rules[0].strategy: must be fixed-window"),
@@ -143,6 +144,8 @@ fn fields_that_do_not_belong_together_are_rejected_by_key() {
                 ("calendar: {unit: month}, on-change: reset", "on-change: not with calendar"),
                 ("calendar: {unit: month}, burst: 9", "burst: "),
                 ("calendar: {zone: UTC}", "calendar.unit: missing"),
+                ("calendar: {unit: month}, window-from: first-use", "window-from: not with calendar"),
+                ("window: 5h, window-from: login", "window-from: must be epoch or first-use"),
                 ("calendar: {unit: century}", "calendar.unit: must be day, week, month, quarter"),
                 (
                     "calendar: {unit: month, zone: Europe/Berlim}",

@@ -14,7 +14,7 @@
 //! ```
 
 use super::{Field, RuleSpec, StoreFailurePolicy};
-use crate::algorithm::{Algorithm, OnChange};
+use crate::algorithm::{Algorithm, OnChange, WindowFrom};
 use crate::clock::Micros;
 use crate::rules::{EnforcedShare, Rule, RuleMode, Share};
 
@@ -150,6 +150,12 @@ impl RuleSpec {
     #[must_use]
     pub fn enforce(self, share: EnforcedShare) -> Self {
         Self { enforce: Field::Set(share), ..self }
+    }
+
+    /// Sets where windows of one length begin.
+    #[must_use]
+    pub fn window_from(self, from: WindowFrom) -> Self {
+        Self { window_from: Field::Set(from), ..self }
     }
 
     /// Sets the units in use after a change of limit, burst or window.

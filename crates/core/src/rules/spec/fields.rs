@@ -7,7 +7,7 @@ use super::rate::{BURST as BURSTS, MAX_HOLDS};
 use super::rule::{COSTS, UNITS};
 use super::value::{FieldType, Value, ValueKind};
 use super::{RuleSpec, RulesSpec, StoreFailurePolicy, Whole};
-use crate::algorithm::{Algorithm, Limit, OnChange};
+use crate::algorithm::{Algorithm, Limit, OnChange, WindowFrom};
 use crate::calendar::CalendarUnit;
 use crate::clock::Micros;
 use crate::rules::{EnforcedShare, RuleMode, Share, Unmatched};
@@ -229,6 +229,13 @@ impl RuleSpec {
                 ),
             ]),
         ),
+        value::<WindowFrom>(
+            "window-from",
+            "Where windows begin; only with fixed-window and window. epoch: at multiples of the window since 1970; \
+             first-use: with the first units that a key takes, then all are whole at the end. Default epoch.",
+        )
+        .example("epoch")
+        .default("epoch"),
         BURST,
         value::<u64>(
             "cost",

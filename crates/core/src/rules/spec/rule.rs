@@ -12,7 +12,7 @@ use super::rate::{self, BOOLEAN, DebtSpec, HoldSpec, Rate, SHARE};
 use super::{
     CalendarSpec, Field, Problem, RateSpec, StoreFailurePolicy, StoreFailureSpec, Whole, key_by,
 };
-use crate::algorithm::{Algorithm, Cost, Limit, OnChange, Window};
+use crate::algorithm::{Algorithm, Cost, Limit, OnChange, Window, WindowFrom};
 use crate::clock::Micros;
 use crate::rules::{
     EnforcedShare, Grant, Matcher, Mode, Override, Part, Pattern, Rule, RuleMode, Share,
@@ -29,6 +29,7 @@ const NAME: &str = "must be 1 to 64 letters, digits, '-', '_' or '.', and not \"
 const TEXTS: &str = "must be a string or a list of strings; quote numbers and booleans";
 const MODE: &str = "must be enforce, shadow or off";
 const PERCENTAGE: &str = "must be a percentage from 0% to 100%, such as 25%";
+const WINDOW_FROM: &str = "must be epoch or first-use";
 const ON_CHANGE: &str = "must be keep-used, keep-left, scale or reset";
 pub(super) const COSTS: Whole = Whole { from: 1, to: u32::MAX as u64 };
 pub(super) const UNITS: Whole = Whole { from: 0, to: Limit::MAX_COUNTED };
@@ -81,6 +82,10 @@ pub struct RuleSpec {
     /// The windows of a calendar, in the place of `window`. Fixed windows only.
     #[cfg_attr(feature = "serde", serde(skip_serializing_if = "CalendarSpec::is_empty"))]
     pub calendar: CalendarSpec,
+    /// Where windows of one length begin; by default at multiples of it since the Unix epoch. Fixed windows only.
+    #[cfg_attr(feature = "serde", serde(alias = "window_from"))]
+    #[cfg_attr(feature = "serde", serde(skip_serializing_if = "Field::is_unset"))]
+    pub window_from: Field<WindowFrom>,
     /// Units at once, for algorithms that have a burst; by default the units per window.
     #[cfg_attr(feature = "serde", serde(skip_serializing_if = "Field::is_unset"))]
     pub burst: Field<u64>,
@@ -289,6 +294,7 @@ impl RuleSpec {
         let matcher = self.matcher(problems);
         let mut key_by = self.key_parts(problems);
         let (rate, anchor_from) = self.in_calendar(rate, problems);
+        let rate = self.from_first_use(rate, problems);
         if let (Some(key_by), Some(name)) = (&mut key_by, &anchor_from) {
             let part = Part::Attribute(name.to_string());
             match key_by.iter().find(|other| key_by::is_same(other, &part)) {
@@ -391,6 +397,27 @@ impl RuleSpec {
         // A window in its place, so that no other problem follows from this one.
         let window = window.value().copied().unwrap_or(Limit::MIN_WINDOW.into());
         (RateSpec { window: Field::Set(window), ..rate }, anchor_from)
+    }
+
+    /// Returns the rate in windows from the first use, if the rule has these.
+    fn from_first_use(&self, rate: RateSpec, problems: &mut Problems) -> RateSpec {
+        let from = problems.read("window-from", self.window_from, WINDOW_FROM);
+        if self.window_from.is_unset() {
+            return rate;
+        }
+        match self.algorithm {
+            Field::Set(Algorithm::FixedWindow) if !self.calendar.is_empty() => {
+                problems.add("window-from", "not with calendar");
+            }
+            Field::Set(Algorithm::FixedWindow) | Field::Unreadable => {}
+            _ => problems.add("window-from", "only with algorithm: fixed-window"),
+        }
+        match from {
+            Ok(Some(WindowFrom::FirstUse)) => {
+                RateSpec { window: rate.window.map(Window::from_first_use), ..rate }
+            }
+            _ => rate,
+        }
     }
 
     /// Refuses the fields that slots don't have. Returns the rate, in a window that nobody sees.

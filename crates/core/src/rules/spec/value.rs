@@ -6,7 +6,7 @@ use serde::de::IgnoredAny;
 use serde::{Deserialize, Deserializer, Serialize, Serializer};
 
 use super::{Field, StoreFailurePolicy};
-use crate::algorithm::{Algorithm, Limit, OnChange};
+use crate::algorithm::{Algorithm, Limit, OnChange, WindowFrom};
 use crate::calendar::CalendarUnit;
 use crate::clock::Micros;
 use crate::rules::{EnforcedShare, RuleMode, Share, Unmatched};
@@ -258,6 +258,14 @@ impl Named for StoreFailurePolicy {
     }
 }
 
+impl Named for WindowFrom {
+    const VALUES: &'static [Self] = &Self::ALL;
+
+    fn word(self) -> &'static str {
+        self.name()
+    }
+}
+
 impl Named for OnChange {
     const VALUES: &'static [Self] = &Self::ALL;
 
@@ -370,6 +378,7 @@ mod tests {
             field(any::<u64>()),
             field(windows),
             field(any::<u64>()),
+            field(prop::sample::select(WindowFrom::ALL.to_vec())),
         );
         let failure = (
             field(shares.clone()),
@@ -390,7 +399,7 @@ mod tests {
         );
         (about, rate, failure, rest).prop_map(|(about, rate, failure, rest)| {
             let (version, name, endpoint, matcher, key_by) = about;
-            let (algorithm, limit, window, burst) = rate;
+            let (algorithm, limit, window, burst, window_from) = rate;
             let (local_share, on_store_failure, fail_open, breaker_opens_rule, near_limit) =
                 failure;
             let (shadow, mode, enforce, on_change, overridable, later, overrides) = rest;
@@ -405,6 +414,7 @@ mod tests {
                 limit,
                 window,
                 calendar: CalendarSpec::default(),
+                window_from,
                 burst,
                 cost,
                 post_paid,

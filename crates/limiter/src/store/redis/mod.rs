@@ -52,7 +52,7 @@ use tokio::sync::{Semaphore, watch};
 use self::batch::CallContext;
 use self::codec::keys::KeyFormat;
 use self::codec::request::only_refunds;
-use self::codec::scripts::ScriptSet;
+use self::codec::scripts::{ScriptSet, own_script};
 use self::retry::RetryingCall;
 use self::topology::Topology;
 use super::{Health, NodeStatus, StoreError, Undecided};
@@ -128,10 +128,11 @@ impl RedisStore {
     /// Loads the scripts that requests can need by these rules, ahead of the first request. See
     /// [`super::Store::prepare`].
     pub(crate) fn prepare(&self, rules: &RuleSet) {
-        let flat = rules.iter().map(Rule::info);
-        let all = flat.chain(rules.descriptors().every().map(DescriptorRule::info));
-        let ScriptSet(more) =
-            ScriptSet::for_rules(all.map(|rule| (rule.algorithm, rule.overridable)));
+        let of_rule = |rule: &Rule| (own_script(rule.algorithm, rule.window), rule.overridable);
+        let descriptors = rules.descriptors().every().map(DescriptorRule::info);
+        let of_descriptors = descriptors.map(|rule| (Some(rule.algorithm), rule.overridable));
+        let all = rules.iter().map(of_rule).chain(of_descriptors);
+        let ScriptSet(more) = ScriptSet::for_rules(all);
         self.topology.scripts().send_if_modified(|ScriptSet(needed)| {
             let before = *needed;
             *needed |= more;

@@ -6,7 +6,7 @@ use std::num::NonZeroU64;
 use smallvec::SmallVec;
 
 use super::keys::KeyFormat;
-use super::scripts::ScriptId;
+use super::scripts::{FIRST_USE_NAME, ScriptId};
 use super::{HitFields, NONE, RefundFields, is_plain, max_debt, policy, write_number};
 use crate::algorithm::{Algorithm, Cost, Limit, OnChange, Window, window_index};
 use crate::clock::{Micros, Timestamp};
@@ -194,7 +194,8 @@ impl ScriptRequest {
             }
             _ => 1,
         };
-        self.push_text(hit.algorithm.lua_name());
+        let is_from_first_use = hit.window.is_from_first_use();
+        self.push_text(if is_from_first_use { FIRST_USE_NAME } else { hit.algorithm.lua_name() });
         let fields = HitFields {
             keys,
             first_index,
@@ -258,7 +259,7 @@ impl ScriptRequest {
         let counted = if hit.window.calendar().is_some() {
             self.push_window(format, hit, now);
             (1, 0)
-        } else if hit.algorithm.keyed_by_window() {
+        } else if is_keyed_by_window(hit) {
             let window = hit.window.length();
             let (first, count) = (window_index(now, window), windows_to_name(window));
             for index in 0..count {
@@ -277,7 +278,7 @@ impl ScriptRequest {
             self.push_suffixed(format, hit, RESET_SUFFIX);
         }
         if let Action::Refund(taken) = hit.action
-            && hit.algorithm.keyed_by_window()
+            && is_keyed_by_window(hit)
         {
             self.push_window(format, hit, taken.at);
         }
@@ -345,6 +346,11 @@ impl ScriptRequest {
         rmp::encode::write_str(&mut self.argument, word)
             .expect("writing to a vector does not fail");
     }
+}
+
+/// Returns `true` if the key of the hit ends with its window.
+fn is_keyed_by_window(hit: &StoreHit<'_>) -> bool {
+    hit.algorithm.keyed_by_window() && !hit.window.is_from_first_use()
 }
 
 /// Writes the fields of a request id.

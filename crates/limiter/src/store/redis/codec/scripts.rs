@@ -8,7 +8,7 @@ use std::sync::OnceLock;
 use deadpool_redis::redis;
 
 use super::{HIT_FIELDS, REFUND_FIELDS, is_plain};
-use crate::algorithm::Algorithm;
+use crate::algorithm::{Algorithm, Window};
 use crate::operation::StoreRequest;
 
 const PRELUDE: &str = include_str!("../../../../lua/prelude.lua");
@@ -48,6 +48,10 @@ const fn twin(algorithm: Algorithm) -> &'static str {
     }
 }
 
+/// The Lua twin of windows from the first use, and its name in scripts.
+const FIRST_USE: &str = include_str!("../../../../lua/first_use.lua");
+pub(super) const FIRST_USE_NAME: &str = "first_use";
+
 /// All scripts, of all stores of the process. Each is put together when it is first needed: it has
 /// tens of kilobytes, to be hashed by SHA-1.
 static SCRIPTS: [OnceLock<Script>; ScriptId::COUNT] = [const { OnceLock::new() }; ScriptId::COUNT];
@@ -64,7 +68,7 @@ enum ScriptKind {
     Full,
 }
 
-/// A script: a kind, and one algorithm or, if there is none, all of them.
+/// A script: a kind, and one algorithm or, if there is none, all of them, with windows from the first use.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub(crate) struct ScriptId {
     kind: ScriptKind,
@@ -89,9 +93,9 @@ impl ScriptId {
     /// Returns the smallest script that can decide a request. Plain requests are all or nothing over takes, or
     /// looks, of limits that keep no earlier limits, nor debt unless their rule holds, and of different keys.
     pub(crate) fn needed(request: StoreRequest<'_>) -> Self {
-        let mut algorithms = request.hits.iter().map(|hit| hit.algorithm);
-        let first = algorithms.next();
-        let algorithm = first.filter(|first| algorithms.all(|other| other == *first));
+        let mut algorithms = request.hits.iter().map(|hit| own_script(hit.algorithm, hit.window));
+        let first = algorithms.next().flatten();
+        let algorithm = first.filter(|first| algorithms.all(|other| other == Some(*first)));
         let holds = request.hits.iter().any(|hit| hit.max_holds.is_some());
         let kind = if holds || !is_plain(request) {
             ScriptKind::Full
@@ -128,18 +132,24 @@ impl ScriptId {
     }
 }
 
+/// Returns the algorithm whose own scripts can decide a hit; `None` if only those for all can: windows from the
+/// first use are rare, and would lengthen the scripts of the fixed window.
+pub(crate) fn own_script(algorithm: Algorithm, window: Window) -> Option<Algorithm> {
+    (!window.is_from_first_use()).then_some(algorithm)
+}
+
 impl ScriptSet {
     /// Returns the scripts that requests can need by rules with these algorithms, each with whether the rule
-    /// is overridable.
-    pub(crate) fn for_rules(rules: impl Iterator<Item = (Algorithm, bool)>) -> Self {
+    /// is overridable. See [`own_script`].
+    pub(crate) fn for_rules(rules: impl Iterator<Item = (Option<Algorithm>, bool)>) -> Self {
         let (mut set, mut algorithms, mut kinds) = (0, 0_u32, 0_u32);
         for (algorithm, overridable) in rules {
             let plain = if overridable { ScriptKind::Overrides } else { ScriptKind::Lean };
             for kind in [plain, ScriptKind::Full] {
-                set |= ScriptId { kind, algorithm: Some(algorithm) }.bit();
+                set |= ScriptId { kind, algorithm }.bit();
                 kinds |= 1 << kind as u32;
             }
-            algorithms |= 1 << algorithm as u32;
+            algorithms |= algorithm.map_or(u32::MAX, |algorithm| 1 << algorithm as u32);
         }
         let of_several = ScriptId::all()
             .filter(|id| id.algorithm.is_none() && kinds & (1 << id.kind as u32) != 0)
@@ -178,9 +188,9 @@ impl Script {
             }
         } else {
             rest.push_str("local definitions = {}\n");
-            for algorithm in Algorithm::ALL {
-                let name = format!("function definitions.{}()", algorithm.lua_name());
-                rest.push_str(&function(&name, &steps(*algorithm)));
+            let all = Algorithm::ALL.iter().map(|own| (own.lua_name(), steps(*own)));
+            for (name, steps) in all.chain([(FIRST_USE_NAME, of_file(FIRST_USE))]) {
+                rest.push_str(&function(&format!("function definitions.{name}()"), &steps));
             }
             rest.push_str(DEFINE_ALGORITHM);
         }
@@ -366,17 +376,21 @@ mod tests {
 
     #[test]
     fn rules_need_the_scripts_of_their_algorithms() {
-        let needed = |rules: &[(Algorithm, bool)]| {
+        let needed = |rules: &[(Option<Algorithm>, bool)]| {
             let set = ScriptSet::for_rules(rules.iter().copied());
             set.iter().map(|id| (id.kind, id.algorithm)).collect::<Vec<_>>()
         };
         let (lean, overrides, full) = (ScriptKind::Lean, ScriptKind::Overrides, ScriptKind::Full);
         let (window, log) = (Algorithm::FixedWindow, Algorithm::SlidingWindowLog);
         assert_eq!(needed(&[]), []);
+        let (window, log) = (Some(window), Some(log));
         let one = [(window, false), (window, false)];
-        assert_eq!(needed(&one), [(lean, Some(window)), (full, Some(window))]);
-        let both = [(lean, Some(window)), (lean, None), (overrides, Some(log)), (overrides, None)];
-        let of_full = [(full, Some(window)), (full, Some(log)), (full, None)];
+        assert_eq!(needed(&one), [(lean, window), (full, window)]);
+        // Of windows from the first use, which the scripts of the fixed window don't have.
+        assert_eq!(needed(&[(None, false)]), [(lean, None), (full, None)]);
+        assert!(!text(full, Algorithm::FixedWindow).contains(FIRST_USE_NAME));
+        let both = [(lean, window), (lean, None), (overrides, log), (overrides, None)];
+        let of_full = [(full, window), (full, log), (full, None)];
         assert_eq!(needed(&[(window, false), (log, true)]), [&both[..], &of_full].concat());
     }
 
