@@ -303,6 +303,60 @@ func (RuleMode) EnumDescriptor() ([]byte, []int) {
 	return file_ratelimit_proto_rawDescGZIP(), []int{3}
 }
 
+// Where windows of one length begin.
+type WindowFrom int32
+
+const (
+	// The default, EPOCH.
+	WindowFrom_WINDOW_FROM_UNSPECIFIED WindowFrom = 0
+	// At multiples of their length since the Unix epoch.
+	WindowFrom_WINDOW_FROM_EPOCH WindowFrom = 1
+	// With the first units that a key takes. At the end all units are whole, and the next window begins with
+	// the next use. Denied requests are not counted.
+	WindowFrom_WINDOW_FROM_FIRST_USE WindowFrom = 2
+)
+
+// Enum value maps for WindowFrom.
+var (
+	WindowFrom_name = map[int32]string{
+		0: "WINDOW_FROM_UNSPECIFIED",
+		1: "WINDOW_FROM_EPOCH",
+		2: "WINDOW_FROM_FIRST_USE",
+	}
+	WindowFrom_value = map[string]int32{
+		"WINDOW_FROM_UNSPECIFIED": 0,
+		"WINDOW_FROM_EPOCH":       1,
+		"WINDOW_FROM_FIRST_USE":   2,
+	}
+)
+
+func (x WindowFrom) Enum() *WindowFrom {
+	p := new(WindowFrom)
+	*p = x
+	return p
+}
+
+func (x WindowFrom) String() string {
+	return protoimpl.X.EnumStringOf(x.Descriptor(), protoreflect.EnumNumber(x))
+}
+
+func (WindowFrom) Descriptor() protoreflect.EnumDescriptor {
+	return file_ratelimit_proto_enumTypes[4].Descriptor()
+}
+
+func (WindowFrom) Type() protoreflect.EnumType {
+	return &file_ratelimit_proto_enumTypes[4]
+}
+
+func (x WindowFrom) Number() protoreflect.EnumNumber {
+	return protoreflect.EnumNumber(x)
+}
+
+// Deprecated: Use WindowFrom.Descriptor instead.
+func (WindowFrom) EnumDescriptor() ([]byte, []int) {
+	return file_ratelimit_proto_rawDescGZIP(), []int{4}
+}
+
 // Units in use after a change of limit, burst or window.
 type OnChange int32
 
@@ -348,11 +402,11 @@ func (x OnChange) String() string {
 }
 
 func (OnChange) Descriptor() protoreflect.EnumDescriptor {
-	return file_ratelimit_proto_enumTypes[4].Descriptor()
+	return file_ratelimit_proto_enumTypes[5].Descriptor()
 }
 
 func (OnChange) Type() protoreflect.EnumType {
-	return &file_ratelimit_proto_enumTypes[4]
+	return &file_ratelimit_proto_enumTypes[5]
 }
 
 func (x OnChange) Number() protoreflect.EnumNumber {
@@ -361,7 +415,7 @@ func (x OnChange) Number() protoreflect.EnumNumber {
 
 // Deprecated: Use OnChange.Descriptor instead.
 func (OnChange) EnumDescriptor() ([]byte, []int) {
-	return file_ratelimit_proto_rawDescGZIP(), []int{4}
+	return file_ratelimit_proto_rawDescGZIP(), []int{5}
 }
 
 // Origin of a decision.
@@ -414,11 +468,11 @@ func (x CheckResponse_Source) String() string {
 }
 
 func (CheckResponse_Source) Descriptor() protoreflect.EnumDescriptor {
-	return file_ratelimit_proto_enumTypes[5].Descriptor()
+	return file_ratelimit_proto_enumTypes[6].Descriptor()
 }
 
 func (CheckResponse_Source) Type() protoreflect.EnumType {
-	return &file_ratelimit_proto_enumTypes[5]
+	return &file_ratelimit_proto_enumTypes[6]
 }
 
 func (x CheckResponse_Source) Number() protoreflect.EnumNumber {
@@ -495,11 +549,11 @@ func (x CheckResponse_Reason) String() string {
 }
 
 func (CheckResponse_Reason) Descriptor() protoreflect.EnumDescriptor {
-	return file_ratelimit_proto_enumTypes[6].Descriptor()
+	return file_ratelimit_proto_enumTypes[7].Descriptor()
 }
 
 func (CheckResponse_Reason) Type() protoreflect.EnumType {
-	return &file_ratelimit_proto_enumTypes[6]
+	return &file_ratelimit_proto_enumTypes[7]
 }
 
 func (x CheckResponse_Reason) Number() protoreflect.EnumNumber {
@@ -560,11 +614,11 @@ func (x CalendarWindow_Unit) String() string {
 }
 
 func (CalendarWindow_Unit) Descriptor() protoreflect.EnumDescriptor {
-	return file_ratelimit_proto_enumTypes[7].Descriptor()
+	return file_ratelimit_proto_enumTypes[8].Descriptor()
 }
 
 func (CalendarWindow_Unit) Type() protoreflect.EnumType {
-	return &file_ratelimit_proto_enumTypes[7]
+	return &file_ratelimit_proto_enumTypes[8]
 }
 
 func (x CalendarWindow_Unit) Number() protoreflect.EnumNumber {
@@ -621,11 +675,11 @@ func (x RuleOrigin_Kind) String() string {
 }
 
 func (RuleOrigin_Kind) Descriptor() protoreflect.EnumDescriptor {
-	return file_ratelimit_proto_enumTypes[8].Descriptor()
+	return file_ratelimit_proto_enumTypes[9].Descriptor()
 }
 
 func (RuleOrigin_Kind) Type() protoreflect.EnumType {
-	return &file_ratelimit_proto_enumTypes[8]
+	return &file_ratelimit_proto_enumTypes[9]
 }
 
 func (x RuleOrigin_Kind) Number() protoreflect.EnumNumber {
@@ -907,7 +961,8 @@ type CheckResponse struct {
 	// and nothing was taken now. `retry_after` and `reset_after` have counted down;
 	// everything else is as it was.
 	Replayed bool `protobuf:"varint,15,opt,name=replayed,proto3" json:"replayed,omitempty"`
-	// With a rule in the windows of a calendar: the end of the current one.
+	// With a rule in the windows of a calendar: the end of the current one. With windows from the first use: the
+	// end of the one that runs; unset if none does.
 	ResetAt       *timestamppb.Timestamp `protobuf:"bytes,16,opt,name=reset_at,json=resetAt,proto3" json:"reset_at,omitempty"`
 	unknownFields protoimpl.UnknownFields
 	sizeCache     protoimpl.SizeCache
@@ -1590,7 +1645,7 @@ func (x *GetConfigResponse) GetCatalogueRevision() uint64 {
 
 // A rule: as it is in force (GetConfig), or as it is written (ProjectService). A field that is
 // unset in a request has the default of rule files; responses have the default, but for
-// `on_change`. Fields that are output only are ignored in requests. A "part" of a request is
+// `on_change` and `window_from`. Fields that are output only are ignored in requests. A "part" of a request is
 // `user_id`, `resource` or `attributes.NAME`. "ppm" means parts per million: 250,000 ppm are
 // 25 %.
 type Rule struct {
@@ -1676,7 +1731,10 @@ type Rule struct {
 	MaxHolds uint32 `protobuf:"varint,30,opt,name=max_holds,json=maxHolds,proto3" json:"max_holds,omitempty"`
 	// True if Report counts costs by the rule. Not for SLIDING_WINDOW_LOG, which can't be in debt.
 	// (In rules of Envoy's files see `descriptor_rule`.)
-	PostPaid      bool `protobuf:"varint,31,opt,name=post_paid,json=postPaid,proto3" json:"post_paid,omitempty"`
+	PostPaid bool `protobuf:"varint,31,opt,name=post_paid,json=postPaid,proto3" json:"post_paid,omitempty"`
+	// Where windows of one length begin. Only with FIXED_WINDOW, and not with `calendar`. Unset is
+	// WINDOW_FROM_EPOCH, which is not sent.
+	WindowFrom    WindowFrom `protobuf:"varint,33,opt,name=window_from,json=windowFrom,proto3,enum=ratelimit.v1.WindowFrom" json:"window_from,omitempty"`
 	unknownFields protoimpl.UnknownFields
 	sizeCache     protoimpl.SizeCache
 }
@@ -1905,6 +1963,13 @@ func (x *Rule) GetPostPaid() bool {
 		return x.PostPaid
 	}
 	return false
+}
+
+func (x *Rule) GetWindowFrom() WindowFrom {
+	if x != nil {
+		return x.WindowFrom
+	}
+	return WindowFrom_WINDOW_FROM_UNSPECIFIED
 }
 
 // Windows of a calendar. Each begins at the first moment of its first day, and ends where the next one
@@ -2559,7 +2624,7 @@ const file_ratelimit_proto_rawDesc = "" +
 	"\aversion\x18\x05 \x01(\tR\aversion\x12&\n" +
 	"\x0fnext_page_token\x18\x06 \x01(\tR\rnextPageToken\x12;\n" +
 	"\tunmatched\x18\a \x01(\x0e2\x1d.ratelimit.v1.UnmatchedPolicyR\tunmatched\x12-\n" +
-	"\x12catalogue_revision\x18\b \x01(\x04R\x11catalogueRevision\"\xc4\t\n" +
+	"\x12catalogue_revision\x18\b \x01(\x04R\x11catalogueRevision\"\xff\t\n" +
 	"\x04Rule\x12\x12\n" +
 	"\x04name\x18\x01 \x01(\tR\x04name\x125\n" +
 	"\talgorithm\x18\x02 \x01(\x0e2\x17.ratelimit.v1.AlgorithmR\talgorithm\x12!\n" +
@@ -2593,7 +2658,9 @@ const file_ratelimit_proto_rawDesc = "" +
 	"reservable\x12-\n" +
 	"\x04hold\x18\x1d \x01(\v2\x19.google.protobuf.DurationR\x04hold\x12\x1b\n" +
 	"\tmax_holds\x18\x1e \x01(\rR\bmaxHolds\x12\x1b\n" +
-	"\tpost_paid\x18\x1f \x01(\bR\bpostPaidB\x0e\n" +
+	"\tpost_paid\x18\x1f \x01(\bR\bpostPaid\x129\n" +
+	"\vwindow_from\x18! \x01(\x0e2\x18.ratelimit.v1.WindowFromR\n" +
+	"windowFromB\x0e\n" +
 	"\f_enforce_ppmB\v\n" +
 	"\t_max_debtJ\x04\b\x17\x10\x18R\n" +
 	"candidates\"\xe7\x01\n" +
@@ -2671,7 +2738,12 @@ const file_ratelimit_proto_rawDesc = "" +
 	"\x15RULE_MODE_UNSPECIFIED\x10\x00\x12\x15\n" +
 	"\x11RULE_MODE_ENFORCE\x10\x01\x12\x14\n" +
 	"\x10RULE_MODE_SHADOW\x10\x02\x12\x11\n" +
-	"\rRULE_MODE_OFF\x10\x03*\x81\x01\n" +
+	"\rRULE_MODE_OFF\x10\x03*[\n" +
+	"\n" +
+	"WindowFrom\x12\x1b\n" +
+	"\x17WINDOW_FROM_UNSPECIFIED\x10\x00\x12\x15\n" +
+	"\x11WINDOW_FROM_EPOCH\x10\x01\x12\x19\n" +
+	"\x15WINDOW_FROM_FIRST_USE\x10\x02*\x81\x01\n" +
 	"\bOnChange\x12\x19\n" +
 	"\x15ON_CHANGE_UNSPECIFIED\x10\x00\x12\x17\n" +
 	"\x13ON_CHANGE_KEEP_USED\x10\x01\x12\x17\n" +
@@ -2698,101 +2770,103 @@ func file_ratelimit_proto_rawDescGZIP() []byte {
 	return file_ratelimit_proto_rawDescData
 }
 
-var file_ratelimit_proto_enumTypes = make([]protoimpl.EnumInfo, 9)
+var file_ratelimit_proto_enumTypes = make([]protoimpl.EnumInfo, 10)
 var file_ratelimit_proto_msgTypes = make([]protoimpl.MessageInfo, 20)
 var file_ratelimit_proto_goTypes = []any{
 	(Algorithm)(0),                // 0: ratelimit.v1.Algorithm
 	(UnmatchedPolicy)(0),          // 1: ratelimit.v1.UnmatchedPolicy
 	(OnStoreFailure)(0),           // 2: ratelimit.v1.OnStoreFailure
 	(RuleMode)(0),                 // 3: ratelimit.v1.RuleMode
-	(OnChange)(0),                 // 4: ratelimit.v1.OnChange
-	(CheckResponse_Source)(0),     // 5: ratelimit.v1.CheckResponse.Source
-	(CheckResponse_Reason)(0),     // 6: ratelimit.v1.CheckResponse.Reason
-	(CalendarWindow_Unit)(0),      // 7: ratelimit.v1.CalendarWindow.Unit
-	(RuleOrigin_Kind)(0),          // 8: ratelimit.v1.RuleOrigin.Kind
-	(*CheckRequest)(nil),          // 9: ratelimit.v1.CheckRequest
-	(*ReportRequest)(nil),         // 10: ratelimit.v1.ReportRequest
-	(*ReportResponse)(nil),        // 11: ratelimit.v1.ReportResponse
-	(*CheckResponse)(nil),         // 12: ratelimit.v1.CheckResponse
-	(*CheckBatchRequest)(nil),     // 13: ratelimit.v1.CheckBatchRequest
-	(*CheckBatchResponse)(nil),    // 14: ratelimit.v1.CheckBatchResponse
-	(*CheckResult)(nil),           // 15: ratelimit.v1.CheckResult
-	(*RuleDecision)(nil),          // 16: ratelimit.v1.RuleDecision
-	(*GetConfigRequest)(nil),      // 17: ratelimit.v1.GetConfigRequest
-	(*GetConfigResponse)(nil),     // 18: ratelimit.v1.GetConfigResponse
-	(*Rule)(nil),                  // 19: ratelimit.v1.Rule
-	(*CalendarWindow)(nil),        // 20: ratelimit.v1.CalendarWindow
-	(*RuleOrigin)(nil),            // 21: ratelimit.v1.RuleOrigin
-	(*PartMatcher)(nil),           // 22: ratelimit.v1.PartMatcher
-	(*RuleOverride)(nil),          // 23: ratelimit.v1.RuleOverride
-	(*Grant)(nil),                 // 24: ratelimit.v1.Grant
-	(*DescriptorRule)(nil),        // 25: ratelimit.v1.DescriptorRule
-	(*DescriptorStep)(nil),        // 26: ratelimit.v1.DescriptorStep
-	nil,                           // 27: ratelimit.v1.CheckRequest.AttributesEntry
-	nil,                           // 28: ratelimit.v1.CheckRequest.CostsEntry
-	(*durationpb.Duration)(nil),   // 29: google.protobuf.Duration
-	(*timestamppb.Timestamp)(nil), // 30: google.protobuf.Timestamp
-	(*status.Status)(nil),         // 31: google.rpc.Status
+	(WindowFrom)(0),               // 4: ratelimit.v1.WindowFrom
+	(OnChange)(0),                 // 5: ratelimit.v1.OnChange
+	(CheckResponse_Source)(0),     // 6: ratelimit.v1.CheckResponse.Source
+	(CheckResponse_Reason)(0),     // 7: ratelimit.v1.CheckResponse.Reason
+	(CalendarWindow_Unit)(0),      // 8: ratelimit.v1.CalendarWindow.Unit
+	(RuleOrigin_Kind)(0),          // 9: ratelimit.v1.RuleOrigin.Kind
+	(*CheckRequest)(nil),          // 10: ratelimit.v1.CheckRequest
+	(*ReportRequest)(nil),         // 11: ratelimit.v1.ReportRequest
+	(*ReportResponse)(nil),        // 12: ratelimit.v1.ReportResponse
+	(*CheckResponse)(nil),         // 13: ratelimit.v1.CheckResponse
+	(*CheckBatchRequest)(nil),     // 14: ratelimit.v1.CheckBatchRequest
+	(*CheckBatchResponse)(nil),    // 15: ratelimit.v1.CheckBatchResponse
+	(*CheckResult)(nil),           // 16: ratelimit.v1.CheckResult
+	(*RuleDecision)(nil),          // 17: ratelimit.v1.RuleDecision
+	(*GetConfigRequest)(nil),      // 18: ratelimit.v1.GetConfigRequest
+	(*GetConfigResponse)(nil),     // 19: ratelimit.v1.GetConfigResponse
+	(*Rule)(nil),                  // 20: ratelimit.v1.Rule
+	(*CalendarWindow)(nil),        // 21: ratelimit.v1.CalendarWindow
+	(*RuleOrigin)(nil),            // 22: ratelimit.v1.RuleOrigin
+	(*PartMatcher)(nil),           // 23: ratelimit.v1.PartMatcher
+	(*RuleOverride)(nil),          // 24: ratelimit.v1.RuleOverride
+	(*Grant)(nil),                 // 25: ratelimit.v1.Grant
+	(*DescriptorRule)(nil),        // 26: ratelimit.v1.DescriptorRule
+	(*DescriptorStep)(nil),        // 27: ratelimit.v1.DescriptorStep
+	nil,                           // 28: ratelimit.v1.CheckRequest.AttributesEntry
+	nil,                           // 29: ratelimit.v1.CheckRequest.CostsEntry
+	(*durationpb.Duration)(nil),   // 30: google.protobuf.Duration
+	(*timestamppb.Timestamp)(nil), // 31: google.protobuf.Timestamp
+	(*status.Status)(nil),         // 32: google.rpc.Status
 }
 var file_ratelimit_proto_depIdxs = []int32{
-	27, // 0: ratelimit.v1.CheckRequest.attributes:type_name -> ratelimit.v1.CheckRequest.AttributesEntry
-	28, // 1: ratelimit.v1.CheckRequest.costs:type_name -> ratelimit.v1.CheckRequest.CostsEntry
-	9,  // 2: ratelimit.v1.ReportRequest.request:type_name -> ratelimit.v1.CheckRequest
-	12, // 3: ratelimit.v1.ReportResponse.verdict:type_name -> ratelimit.v1.CheckResponse
-	29, // 4: ratelimit.v1.CheckResponse.retry_after:type_name -> google.protobuf.Duration
-	29, // 5: ratelimit.v1.CheckResponse.reset_after:type_name -> google.protobuf.Duration
+	28, // 0: ratelimit.v1.CheckRequest.attributes:type_name -> ratelimit.v1.CheckRequest.AttributesEntry
+	29, // 1: ratelimit.v1.CheckRequest.costs:type_name -> ratelimit.v1.CheckRequest.CostsEntry
+	10, // 2: ratelimit.v1.ReportRequest.request:type_name -> ratelimit.v1.CheckRequest
+	13, // 3: ratelimit.v1.ReportResponse.verdict:type_name -> ratelimit.v1.CheckResponse
+	30, // 4: ratelimit.v1.CheckResponse.retry_after:type_name -> google.protobuf.Duration
+	30, // 5: ratelimit.v1.CheckResponse.reset_after:type_name -> google.protobuf.Duration
 	0,  // 6: ratelimit.v1.CheckResponse.algorithm:type_name -> ratelimit.v1.Algorithm
-	5,  // 7: ratelimit.v1.CheckResponse.source:type_name -> ratelimit.v1.CheckResponse.Source
-	29, // 8: ratelimit.v1.CheckResponse.delay:type_name -> google.protobuf.Duration
-	16, // 9: ratelimit.v1.CheckResponse.decisions:type_name -> ratelimit.v1.RuleDecision
-	6,  // 10: ratelimit.v1.CheckResponse.reason:type_name -> ratelimit.v1.CheckResponse.Reason
-	30, // 11: ratelimit.v1.CheckResponse.reset_at:type_name -> google.protobuf.Timestamp
-	9,  // 12: ratelimit.v1.CheckBatchRequest.requests:type_name -> ratelimit.v1.CheckRequest
-	15, // 13: ratelimit.v1.CheckBatchResponse.results:type_name -> ratelimit.v1.CheckResult
-	12, // 14: ratelimit.v1.CheckResult.response:type_name -> ratelimit.v1.CheckResponse
-	31, // 15: ratelimit.v1.CheckResult.error:type_name -> google.rpc.Status
+	6,  // 7: ratelimit.v1.CheckResponse.source:type_name -> ratelimit.v1.CheckResponse.Source
+	30, // 8: ratelimit.v1.CheckResponse.delay:type_name -> google.protobuf.Duration
+	17, // 9: ratelimit.v1.CheckResponse.decisions:type_name -> ratelimit.v1.RuleDecision
+	7,  // 10: ratelimit.v1.CheckResponse.reason:type_name -> ratelimit.v1.CheckResponse.Reason
+	31, // 11: ratelimit.v1.CheckResponse.reset_at:type_name -> google.protobuf.Timestamp
+	10, // 12: ratelimit.v1.CheckBatchRequest.requests:type_name -> ratelimit.v1.CheckRequest
+	16, // 13: ratelimit.v1.CheckBatchResponse.results:type_name -> ratelimit.v1.CheckResult
+	13, // 14: ratelimit.v1.CheckResult.response:type_name -> ratelimit.v1.CheckResponse
+	32, // 15: ratelimit.v1.CheckResult.error:type_name -> google.rpc.Status
 	0,  // 16: ratelimit.v1.RuleDecision.algorithm:type_name -> ratelimit.v1.Algorithm
-	29, // 17: ratelimit.v1.RuleDecision.retry_after:type_name -> google.protobuf.Duration
-	29, // 18: ratelimit.v1.RuleDecision.reset_after:type_name -> google.protobuf.Duration
-	29, // 19: ratelimit.v1.RuleDecision.delay:type_name -> google.protobuf.Duration
-	6,  // 20: ratelimit.v1.RuleDecision.reason:type_name -> ratelimit.v1.CheckResponse.Reason
-	30, // 21: ratelimit.v1.RuleDecision.reset_at:type_name -> google.protobuf.Timestamp
-	29, // 22: ratelimit.v1.RuleDecision.window:type_name -> google.protobuf.Duration
-	19, // 23: ratelimit.v1.GetConfigResponse.default_rule:type_name -> ratelimit.v1.Rule
-	19, // 24: ratelimit.v1.GetConfigResponse.rules:type_name -> ratelimit.v1.Rule
+	30, // 17: ratelimit.v1.RuleDecision.retry_after:type_name -> google.protobuf.Duration
+	30, // 18: ratelimit.v1.RuleDecision.reset_after:type_name -> google.protobuf.Duration
+	30, // 19: ratelimit.v1.RuleDecision.delay:type_name -> google.protobuf.Duration
+	7,  // 20: ratelimit.v1.RuleDecision.reason:type_name -> ratelimit.v1.CheckResponse.Reason
+	31, // 21: ratelimit.v1.RuleDecision.reset_at:type_name -> google.protobuf.Timestamp
+	30, // 22: ratelimit.v1.RuleDecision.window:type_name -> google.protobuf.Duration
+	20, // 23: ratelimit.v1.GetConfigResponse.default_rule:type_name -> ratelimit.v1.Rule
+	20, // 24: ratelimit.v1.GetConfigResponse.rules:type_name -> ratelimit.v1.Rule
 	1,  // 25: ratelimit.v1.GetConfigResponse.unmatched:type_name -> ratelimit.v1.UnmatchedPolicy
 	0,  // 26: ratelimit.v1.Rule.algorithm:type_name -> ratelimit.v1.Algorithm
-	29, // 27: ratelimit.v1.Rule.window:type_name -> google.protobuf.Duration
-	22, // 28: ratelimit.v1.Rule.matchers:type_name -> ratelimit.v1.PartMatcher
-	23, // 29: ratelimit.v1.Rule.overrides:type_name -> ratelimit.v1.RuleOverride
+	30, // 27: ratelimit.v1.Rule.window:type_name -> google.protobuf.Duration
+	23, // 28: ratelimit.v1.Rule.matchers:type_name -> ratelimit.v1.PartMatcher
+	24, // 29: ratelimit.v1.Rule.overrides:type_name -> ratelimit.v1.RuleOverride
 	2,  // 30: ratelimit.v1.Rule.on_store_failure:type_name -> ratelimit.v1.OnStoreFailure
 	3,  // 31: ratelimit.v1.Rule.mode:type_name -> ratelimit.v1.RuleMode
-	30, // 32: ratelimit.v1.Rule.mode_ends_at:type_name -> google.protobuf.Timestamp
-	4,  // 33: ratelimit.v1.Rule.on_change:type_name -> ratelimit.v1.OnChange
-	20, // 34: ratelimit.v1.Rule.calendar:type_name -> ratelimit.v1.CalendarWindow
-	25, // 35: ratelimit.v1.Rule.descriptor_rule:type_name -> ratelimit.v1.DescriptorRule
-	21, // 36: ratelimit.v1.Rule.origin:type_name -> ratelimit.v1.RuleOrigin
-	29, // 37: ratelimit.v1.Rule.hold:type_name -> google.protobuf.Duration
-	7,  // 38: ratelimit.v1.CalendarWindow.unit:type_name -> ratelimit.v1.CalendarWindow.Unit
-	8,  // 39: ratelimit.v1.RuleOrigin.kind:type_name -> ratelimit.v1.RuleOrigin.Kind
-	22, // 40: ratelimit.v1.RuleOverride.matchers:type_name -> ratelimit.v1.PartMatcher
-	24, // 41: ratelimit.v1.RuleOverride.grant:type_name -> ratelimit.v1.Grant
-	26, // 42: ratelimit.v1.DescriptorRule.path:type_name -> ratelimit.v1.DescriptorStep
-	9,  // 43: ratelimit.v1.RateLimitService.Check:input_type -> ratelimit.v1.CheckRequest
-	13, // 44: ratelimit.v1.RateLimitService.CheckBatch:input_type -> ratelimit.v1.CheckBatchRequest
-	9,  // 45: ratelimit.v1.RateLimitService.CheckStream:input_type -> ratelimit.v1.CheckRequest
-	10, // 46: ratelimit.v1.RateLimitService.Report:input_type -> ratelimit.v1.ReportRequest
-	17, // 47: ratelimit.v1.RateLimitService.GetConfig:input_type -> ratelimit.v1.GetConfigRequest
-	12, // 48: ratelimit.v1.RateLimitService.Check:output_type -> ratelimit.v1.CheckResponse
-	14, // 49: ratelimit.v1.RateLimitService.CheckBatch:output_type -> ratelimit.v1.CheckBatchResponse
-	15, // 50: ratelimit.v1.RateLimitService.CheckStream:output_type -> ratelimit.v1.CheckResult
-	11, // 51: ratelimit.v1.RateLimitService.Report:output_type -> ratelimit.v1.ReportResponse
-	18, // 52: ratelimit.v1.RateLimitService.GetConfig:output_type -> ratelimit.v1.GetConfigResponse
-	48, // [48:53] is the sub-list for method output_type
-	43, // [43:48] is the sub-list for method input_type
-	43, // [43:43] is the sub-list for extension type_name
-	43, // [43:43] is the sub-list for extension extendee
-	0,  // [0:43] is the sub-list for field type_name
+	31, // 32: ratelimit.v1.Rule.mode_ends_at:type_name -> google.protobuf.Timestamp
+	5,  // 33: ratelimit.v1.Rule.on_change:type_name -> ratelimit.v1.OnChange
+	21, // 34: ratelimit.v1.Rule.calendar:type_name -> ratelimit.v1.CalendarWindow
+	26, // 35: ratelimit.v1.Rule.descriptor_rule:type_name -> ratelimit.v1.DescriptorRule
+	22, // 36: ratelimit.v1.Rule.origin:type_name -> ratelimit.v1.RuleOrigin
+	30, // 37: ratelimit.v1.Rule.hold:type_name -> google.protobuf.Duration
+	4,  // 38: ratelimit.v1.Rule.window_from:type_name -> ratelimit.v1.WindowFrom
+	8,  // 39: ratelimit.v1.CalendarWindow.unit:type_name -> ratelimit.v1.CalendarWindow.Unit
+	9,  // 40: ratelimit.v1.RuleOrigin.kind:type_name -> ratelimit.v1.RuleOrigin.Kind
+	23, // 41: ratelimit.v1.RuleOverride.matchers:type_name -> ratelimit.v1.PartMatcher
+	25, // 42: ratelimit.v1.RuleOverride.grant:type_name -> ratelimit.v1.Grant
+	27, // 43: ratelimit.v1.DescriptorRule.path:type_name -> ratelimit.v1.DescriptorStep
+	10, // 44: ratelimit.v1.RateLimitService.Check:input_type -> ratelimit.v1.CheckRequest
+	14, // 45: ratelimit.v1.RateLimitService.CheckBatch:input_type -> ratelimit.v1.CheckBatchRequest
+	10, // 46: ratelimit.v1.RateLimitService.CheckStream:input_type -> ratelimit.v1.CheckRequest
+	11, // 47: ratelimit.v1.RateLimitService.Report:input_type -> ratelimit.v1.ReportRequest
+	18, // 48: ratelimit.v1.RateLimitService.GetConfig:input_type -> ratelimit.v1.GetConfigRequest
+	13, // 49: ratelimit.v1.RateLimitService.Check:output_type -> ratelimit.v1.CheckResponse
+	15, // 50: ratelimit.v1.RateLimitService.CheckBatch:output_type -> ratelimit.v1.CheckBatchResponse
+	16, // 51: ratelimit.v1.RateLimitService.CheckStream:output_type -> ratelimit.v1.CheckResult
+	12, // 52: ratelimit.v1.RateLimitService.Report:output_type -> ratelimit.v1.ReportResponse
+	19, // 53: ratelimit.v1.RateLimitService.GetConfig:output_type -> ratelimit.v1.GetConfigResponse
+	49, // [49:54] is the sub-list for method output_type
+	44, // [44:49] is the sub-list for method input_type
+	44, // [44:44] is the sub-list for extension type_name
+	44, // [44:44] is the sub-list for extension extendee
+	0,  // [0:44] is the sub-list for field type_name
 }
 
 func init() { file_ratelimit_proto_init() }
@@ -2817,7 +2891,7 @@ func file_ratelimit_proto_init() {
 		File: protoimpl.DescBuilder{
 			GoPackagePath: reflect.TypeOf(x{}).PkgPath(),
 			RawDescriptor: unsafe.Slice(unsafe.StringData(file_ratelimit_proto_rawDesc), len(file_ratelimit_proto_rawDesc)),
-			NumEnums:      9,
+			NumEnums:      10,
 			NumMessages:   20,
 			NumExtensions: 0,
 			NumServices:   1,
