@@ -28,13 +28,8 @@ local function decide(state, limit, now, cost)
   local taken = outcome == ALLOWED and cost or 0
   local until_whole = count + taken > 0 and until_end or 0
   return {
-    outcome = outcome,
-    current_count = count + taken,
-    remaining = available - taken,
-    retry_after = until_end,
-    reset_after = until_whole,
-    ttl = until_whole,
-    delay = 0,
+    outcome = outcome, current_count = count + taken, remaining = available - taken,
+    retry_after = until_end, reset_after = until_whole, ttl = until_whole, delay = 0,
   }
 end
 
@@ -47,9 +42,8 @@ end
 -- Adds to the count. What is there lives to the end by this limit, even if nothing is added.
 local function add(state, limit, now, counted)
   local start, count = running(state, limit, now)
-  if counted > 0 or count > 0 and state.length ~= limit.window then
-    set_state(state, limit, start, count + counted)
-  end
+  local is_kept = counted == 0 and (count == 0 or state.length == limit.window)
+  if not is_kept then set_state(state, limit, start, count + counted) end
 end
 
 local function commit(state, limit, now, cost, decision)
@@ -57,10 +51,7 @@ local function commit(state, limit, now, cost, decision)
 end
 
 local function save(state)
-  if not state.start then
-    redis.call('DEL', state.key)
-    return
-  end
+  if not state.start then return redis.call('DEL', state.key) end
   save_numbers(state.key, state.start, state.length, 'window %d %d %d', state.start, state.count, state.length)
 end
 

@@ -1733,7 +1733,7 @@ type Rule struct {
 	// (In rules of Envoy's files see `descriptor_rule`.)
 	PostPaid bool `protobuf:"varint,31,opt,name=post_paid,json=postPaid,proto3" json:"post_paid,omitempty"`
 	// Where windows of one length begin. Only with FIXED_WINDOW, and not with `calendar`. Unset is
-	// WINDOW_FROM_EPOCH, which is not sent.
+	// WINDOW_FROM_EPOCH, which is not sent. A rule that changes from one to the other begins at 0.
 	WindowFrom    WindowFrom `protobuf:"varint,33,opt,name=window_from,json=windowFrom,proto3,enum=ratelimit.v1.WindowFrom" json:"window_from,omitempty"`
 	unknownFields protoimpl.UnknownFields
 	sizeCache     protoimpl.SizeCache

@@ -175,8 +175,11 @@ impl Model {
         let mut after = before.clone();
         match self.algorithm {
             Algorithm::FixedWindow if self.from_first_use => {
-                let left = self.used(&before, now) - cost;
-                after.first_use = (left > 0).then(|| self.begun(&before, now, left));
+                let used = self.used(&before, now);
+                if used > 0 {
+                    let left = used - cost;
+                    after.first_use = (left > 0).then(|| self.begun(&before, now, left));
+                }
             }
             Algorithm::FixedWindow => {
                 let most = self.units + self.max_debt.unwrap_or_default();

@@ -144,7 +144,10 @@ fn fields_that_do_not_belong_together_are_rejected_by_key() {
                 ("calendar: {unit: month}, on-change: reset", "on-change: not with calendar"),
                 ("calendar: {unit: month}, burst: 9", "burst: "),
                 ("calendar: {zone: UTC}", "calendar.unit: missing"),
-                ("calendar: {unit: month}, window-from: first-use", "window-from: not with calendar"),
+                (
+                    "calendar: {unit: month}, window-from: first-use",
+                    "window-from: not with calendar",
+                ),
                 ("window: 5h, window-from: login", "window-from: must be epoch or first-use"),
                 ("calendar: {unit: century}", "calendar.unit: must be day, week, month, quarter"),
                 (
