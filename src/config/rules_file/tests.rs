@@ -6,7 +6,7 @@ use proptest::test_runner::TestRunner;
 use rlaas_proto::rule_messages::{message, rule_message, spec, without_defaults};
 
 use super::*;
-use crate::algorithm::{Algorithm, Limit, OnChange};
+use crate::algorithm::{Algorithm, Limit, OnChange, WindowFrom};
 use crate::calendar::CalendarUnit;
 use crate::clock::Micros;
 use crate::rules::spec::{CalendarSpec, MatcherSpec, OverrideSpec, StoreFailurePolicy};
@@ -154,14 +154,16 @@ fn rule() -> impl Strategy<Value = RuleSpec> {
         (field(1_u64..100), field(Just(false))),
         prop::collection::vec(exception(), 0..3),
     );
-    let rate = (rate, windows, calendar());
+    let from = field(prop::sample::select(WindowFrom::ALL.to_vec()));
+    let rate = (rate, windows, calendar(), from);
     (about, rate, failure, mode, rest).prop_map(|(about, rate, failure, mode, rest)| {
         let (name, endpoint, matcher, key_by) = about;
-        let ((algorithm, limit, burst), window, calendar) = rate;
+        let ((algorithm, limit, burst), window, calendar, window_from) = rate;
         let (on_store_failure, fail_open, local_share) = failure;
         let (mode, shadow, enforce) = mode;
         let (on_change, overridable, breaker_opens_rule, near_limit, costs, overrides) = rest;
         let (cost, post_paid) = costs;
+        let is_fixed = algorithm == Field::Set(Algorithm::FixedWindow);
         let is_short = matcher.resource.is_unset();
         let has_window = calendar.is_empty();
         let rule = RuleSpec {
@@ -174,7 +176,7 @@ fn rule() -> impl Strategy<Value = RuleSpec> {
             limit: Field::Set(limit),
             window,
             calendar,
-            window_from: Field::Unset,
+            window_from: if is_fixed { window_from } else { Field::Unset },
             burst,
             cost,
             post_paid,
@@ -200,8 +202,9 @@ fn rule() -> impl Strategy<Value = RuleSpec> {
             return rule;
         }
         let algorithm = Field::Set(Algorithm::FixedWindow);
-        let (window, burst, on_change) = (Field::Unset, Field::Unset, Field::Unset);
-        RuleSpec { algorithm, window, burst, on_change, ..rule }
+        let (window, window_from) = (Field::Unset, Field::Unset);
+        let (burst, on_change) = (Field::Unset, Field::Unset);
+        RuleSpec { algorithm, window, window_from, burst, on_change, ..rule }
     })
 }
 
