@@ -108,8 +108,16 @@ fn limit(units: u64, millis: u64) -> Limit {
     Limit::new(units, Micros::from_millis(millis)).expect("a valid limit")
 }
 
+fn limit_from_first_use(units: u64, millis: u64) -> Limit {
+    let window = limit(units, millis).windows().from_first_use();
+    Limit::new(units, window).expect("a valid limit")
+}
+
+/// Returns a limit of so many units in so many milliseconds.
+type MakeLimit = fn(u64, u64) -> Limit;
+
 /// Rules of which each request matches one to three: enforced, quotas, and in shadow mode.
-fn rules(algorithm: Algorithm, coupling: Coupling) -> RuleSet {
+fn rules(algorithm: Algorithm, limit: MakeLimit, coupling: Coupling) -> RuleSet {
     let rule = |name: &str, limit: Limit, mode: Mode, resource: Option<&str>| {
         let one_of = |text: &str| Pattern::OneOf(vec![TextPattern::Exact(text.to_owned())]);
         let patterns = resource.map(|text| (Part::Resource, one_of(text))).into_iter().collect();
@@ -240,14 +248,18 @@ fn compare_all(store: &str, start: impl AsyncFn(RuleSet) -> Service) {
     let each = requests_of_each();
     let runtime = Builder::new_current_thread().enable_all().build().expect("a runtime");
     let mut all = Compared::default();
-    for (number, algorithm) in Algorithm::RATES.iter().enumerate() {
+    let both = &[RequestKind::Native, RequestKind::Envoy][..];
+    let rates = Algorithm::RATES.iter().map(|algorithm| (*algorithm, limit as MakeLimit, both));
+    // Envoy's files have no windows from the first use.
+    let native = (Algorithm::FixedWindow, limit_from_first_use as MakeLimit, &both[..1]);
+    for (number, (algorithm, make, kinds)) in rates.chain([native]).enumerate() {
         // Envoy's count-refused decides each hit alone.
         let couplings = [Coupling::AllOrNothing, Coupling::EachAlone];
-        for kind in [RequestKind::Native, RequestKind::Envoy] {
-            let rules = rules(*algorithm, couplings[number % 2]);
+        for kind in kinds.iter().copied() {
+            let rules = rules(algorithm, make, couplings[number % 2]);
             let compared = runtime.block_on(async {
                 let service = start(rules.clone()).await;
-                compare(&service, rules, kind, *algorithm, each).await
+                compare(&service, rules, kind, algorithm, each).await
             });
             let compared = compared.unwrap_or_else(|error| panic!("{store}: {error}"));
             assert!(compared.refused * 20 > each, "{compared:?}: hardly a request was refused");
