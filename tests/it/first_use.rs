@@ -18,7 +18,7 @@ const HOUR: f64 = 3_600.0;
 const MICRO: Micros = Micros::from_micros(1);
 
 fn window(seconds: f64) -> Window {
-    Window::from(span(seconds)).from_first_use()
+    Window::from(span(seconds)).at_first_use()
 }
 
 fn rule(units: u64, seconds: f64) -> Rule {

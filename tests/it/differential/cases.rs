@@ -66,7 +66,7 @@ pub(super) struct Shape {
     /// The maximum debt as a percentage of the units.
     pub(super) debt_percent: Option<u64>,
     /// Whether a fixed window begins with the first use.
-    pub(super) from_first_use: bool,
+    pub(super) at_first_use: bool,
 }
 
 #[derive(Clone, Debug)]
@@ -142,7 +142,7 @@ impl Shape {
         let algorithm = self.algorithm();
         let most = if algorithm == Algorithm::SlidingWindowLog { 300 } else { Limit::MAX_UNITS };
         let window = Window::from(Micros::from_millis(self.window_ms));
-        let window = if self.is_from_first_use() { window.from_first_use() } else { window };
+        let window = if self.is_from_first_use() { window.at_first_use() } else { window };
         let limit = Limit::new(self.units.min(most), window);
         let limit = limit.expect("a valid limit");
         let burst = (limit.units() * self.burst_percent / 100).max(1);
@@ -199,7 +199,7 @@ impl Shape {
     }
 
     pub(super) fn is_from_first_use(&self) -> bool {
-        self.from_first_use && self.algorithm() == Algorithm::FixedWindow
+        self.at_first_use && self.algorithm() == Algorithm::FixedWindow
     }
 
     pub(super) fn algorithm(self) -> Algorithm {
@@ -238,13 +238,13 @@ pub(super) fn shape() -> impl Strategy<Value = Shape> {
         prop::sample::select(vec![None, None, Some(0), Some(50), Some(100), Some(1_000_000_000)]);
     let parts = (units(), window_ms, burst_percent(), debt_percent, any::<bool>());
     (0..Algorithm::RATES.len(), parts).prop_map(
-        |(algorithm, (units, window_ms, burst_percent, debt_percent, from_first_use))| Shape {
+        |(algorithm, (units, window_ms, burst_percent, debt_percent, at_first_use))| Shape {
             algorithm,
             units,
             window_ms,
             burst_percent,
             debt_percent,
-            from_first_use,
+            at_first_use,
         },
     )
 }

@@ -71,7 +71,7 @@ enum Act {
 /// Generates histories. Refunds are beyond the model.
 pub(super) fn case_of_changes(
     algorithm: Algorithm,
-    from_first_use: bool,
+    at_first_use: bool,
     policy: OnChange,
     with_refunds: bool,
 ) -> impl Strategy<Value = ChangeCase> {
@@ -81,7 +81,7 @@ pub(super) fn case_of_changes(
         shape().prop_map(move |shape| Shape {
             algorithm: place,
             debt_percent: shape.debt_percent.map(|percent| percent.min(100)),
-            from_first_use,
+            at_first_use,
             ..shape
         })
     };
@@ -273,7 +273,7 @@ pub(super) fn case_of_two_instances() -> impl Strategy<Value = TwoInstances> {
                 window_ms,
                 burst_percent,
                 debt_percent: None,
-                from_first_use: false,
+                at_first_use: false,
             });
             TwoInstances { policy, shapes, has_revisions, steps }
         },

@@ -209,7 +209,7 @@ impl Model {
     /// Returns the state with as many units in use.
     fn with_used(&self, mut state: State, now: i128, used: i128, is_moved: bool) -> State {
         match self.algorithm {
-            Algorithm::FixedWindow if self.from_first_use => {
+            Algorithm::FixedWindow if self.at_first_use => {
                 let start = state.first_use.map_or(now, |(start, ..)| start);
                 state.first_use = Some((start, used, start / 1000 + self.window / 1000 + 1000));
             }
@@ -252,7 +252,7 @@ impl Model {
     ) -> Option<State> {
         let is_moved = from.window != to.window;
         match self.algorithm {
-            Algorithm::FixedWindow if self.from_first_use => Some(state),
+            Algorithm::FixedWindow if self.at_first_use => Some(state),
             Algorithm::FixedWindow if is_moved => {
                 let used = self.burst - self.left(&state, now);
                 self.count_by(to);

@@ -139,12 +139,12 @@ fn histories() -> u32 {
 }
 
 /// Runs the histories of each policy.
-fn run_changes(algorithm: Algorithm, from_first_use: bool) {
+fn run_changes(algorithm: Algorithm, at_first_use: bool) {
     let decisions = Cell::new(0);
     for policy in OnChange::ALL {
         let case = prop_oneof![
-            4 => case_of_changes(algorithm, from_first_use, policy, false),
-            1 => case_of_changes(algorithm, from_first_use, policy, true),
+            4 => case_of_changes(algorithm, at_first_use, policy, false),
+            1 => case_of_changes(algorithm, at_first_use, policy, true),
         ];
         run_cases("limits", case, histories(), &async |case: ChangeCase, server| {
             decisions.set(decisions.get() + case.run(server).await?);

@@ -23,7 +23,7 @@ pub(crate) struct Model {
     pub(super) algorithm: Algorithm,
     pub(super) window: i128,
     /// Whether windows begin with the first use.
-    pub(super) from_first_use: bool,
+    pub(super) at_first_use: bool,
     /// The limit by which the current action is decided.
     pub(super) units: i128,
     pub(super) burst: i128,
@@ -71,7 +71,7 @@ impl Model {
         Self {
             algorithm,
             window: limit.window().as_micros().into(),
-            from_first_use: limit.windows().is_from_first_use(),
+            at_first_use: limit.windows().is_from_first_use(),
             units,
             burst,
             max_debt,
@@ -174,7 +174,7 @@ impl Model {
         let Some(before) = self.states.get(&id).cloned().filter(|_| cost > 0) else { return };
         let mut after = before.clone();
         match self.algorithm {
-            Algorithm::FixedWindow if self.from_first_use => {
+            Algorithm::FixedWindow if self.at_first_use => {
                 let used = self.used(&before, now);
                 if used > 0 {
                     let left = used - cost;
@@ -217,7 +217,7 @@ impl Model {
         let available = (self.units + self.max_debt.unwrap_or_default() - used).max(0);
         let mut after = before;
         match self.algorithm {
-            Algorithm::FixedWindow if self.from_first_use => {
+            Algorithm::FixedWindow if self.at_first_use => {
                 let counted = cost.min(available);
                 if used + counted > 0 {
                     after.first_use = Some(self.begun(&after, now, used + counted));
@@ -336,7 +336,7 @@ impl Model {
     /// down.
     pub(super) fn used(&self, state: &State, now: i128) -> i128 {
         match self.algorithm {
-            Algorithm::FixedWindow if self.from_first_use => {
+            Algorithm::FixedWindow if self.at_first_use => {
                 self.running(state, now).map_or(0, |(_, count)| count)
             }
             Algorithm::FixedWindow => self.current(state, now).map_or(0, |(_, count, _)| count),
@@ -406,7 +406,7 @@ impl Model {
 
     fn commit(&self, state: &mut State, now: i128, cost: i128, fits: bool) {
         match self.algorithm {
-            Algorithm::FixedWindow if self.from_first_use => {
+            Algorithm::FixedWindow if self.at_first_use => {
                 let count = self.used(state, now) + if fits { cost } else { 0 };
                 if count > 0 {
                     state.first_use = Some(self.begun(state, now, count));
@@ -439,7 +439,7 @@ impl Model {
         let used = self.used(after, now);
         let window = self.window;
         let (count, reset_after, ttl) = match self.algorithm {
-            Algorithm::FixedWindow if self.from_first_use => {
+            Algorithm::FixedWindow if self.at_first_use => {
                 let until_end =
                     self.running(after, now).map_or(0, |(start, _)| start + window - now);
                 (used, until_end, until_end)

@@ -109,7 +109,7 @@ fn limit(units: u64, millis: u64) -> Limit {
 }
 
 fn limit_from_first_use(units: u64, millis: u64) -> Limit {
-    let window = limit(units, millis).windows().from_first_use();
+    let window = limit(units, millis).windows().at_first_use();
     Limit::new(units, window).expect("a valid limit")
 }
 

@@ -15,8 +15,10 @@ const TRIES: usize = 2;
 
 /// The pages. Each has a test here, so that they run side by side, but for `README`, which has no commands, and `rust`,
 /// whose program `http::embedded` runs.
-const PAGES: [&str; 11] =
-    ["README", "ai-sdk", "go", "jobs", "litellm", "login", "node", "proxies", "python", "rust", "testing"];
+const PAGES: [&str; 11] = [
+    "README", "ai-sdk", "go", "jobs", "litellm", "login", "node", "proxies", "python", "rust",
+    "testing",
+];
 
 #[test]
 fn ai_sdk() {

@@ -41,10 +41,10 @@ fn rule(algorithm: Algorithm, units: u64, on_change: Option<OnChange>) -> Rule {
 }
 
 /// As [`rule`], by a fixed window from the first use.
-fn from_first_use(_: Algorithm, units: u64, on_change: Option<OnChange>) -> Rule {
+fn at_first_use(_: Algorithm, units: u64, on_change: Option<OnChange>) -> Rule {
     let rule = rule(Algorithm::FixedWindow, units, on_change);
     let limit = rule.grant.limit().expect("a limit");
-    let window = limit.windows().from_first_use();
+    let window = limit.windows().at_first_use();
     let debt = limit.max_debt().expect("a debt");
     let limit = Limit::new(units, window).and_then(|limit| limit.with_max_debt(debt));
     Rule { grant: Grant::Limited(limit.expect("a limit")), window, ..rule }
@@ -337,7 +337,7 @@ async fn histories_of_a_fixed_window() {
 
 #[tokio::test]
 async fn histories_of_a_window_from_the_first_use() {
-    play_all_by(ALGORITHMS[0], from_first_use).await;
+    play_all_by(ALGORITHMS[0], at_first_use).await;
 }
 
 #[tokio::test]

@@ -116,7 +116,7 @@ mod tests {
     const T0: Timestamp = Timestamp::from_millis(1_700_000_100_000);
 
     fn limit(window: Micros) -> Limit {
-        Limit::new(5, Window::from(window).from_first_use()).expect("a limit")
+        Limit::new(5, Window::from(window).at_first_use()).expect("a limit")
     }
 
     /// Returns what is left at a time, and the time until all is whole.

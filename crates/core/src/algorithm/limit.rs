@@ -96,7 +96,7 @@ impl Window {
 
     /// Returns windows of this length that begin with the first use.
     #[must_use]
-    pub const fn from_first_use(self) -> Self {
+    pub const fn at_first_use(self) -> Self {
         Self { begins: WindowBegins::FirstUse, ..self }
     }
 

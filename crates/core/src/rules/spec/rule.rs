@@ -294,7 +294,7 @@ impl RuleSpec {
         let matcher = self.matcher(problems);
         let mut key_by = self.key_parts(problems);
         let (rate, anchor_from) = self.in_calendar(rate, problems);
-        let rate = self.from_first_use(rate, problems);
+        let rate = self.at_first_use(rate, problems);
         if let (Some(key_by), Some(name)) = (&mut key_by, &anchor_from) {
             let part = Part::Attribute(name.to_string());
             match key_by.iter().find(|other| key_by::is_same(other, &part)) {
@@ -400,7 +400,7 @@ impl RuleSpec {
     }
 
     /// Returns the rate in windows from the first use, if the rule has these.
-    fn from_first_use(&self, rate: RateSpec, problems: &mut Problems) -> RateSpec {
+    fn at_first_use(&self, rate: RateSpec, problems: &mut Problems) -> RateSpec {
         let from = problems.read("window-from", self.window_from, WINDOW_FROM);
         if self.window_from.is_unset() {
             return rate;
@@ -414,7 +414,7 @@ impl RuleSpec {
         }
         match from {
             Ok(Some(WindowFrom::FirstUse)) => {
-                RateSpec { window: rate.window.map(Window::from_first_use), ..rate }
+                RateSpec { window: rate.window.map(Window::at_first_use), ..rate }
             }
             _ => rate,
         }
