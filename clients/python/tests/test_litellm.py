@@ -116,7 +116,10 @@ def test_most_tokens_of_an_answer(module: Any, call_type: str, data: dict[str, A
 def test_refusal_is_an_http_exception(play: Callable[..., dict[str, int]]) -> None:
     async def run(hook: Any, data: dict[str, Any]) -> None:
         # An id of the client's own.
-        data |= {"max_tokens": 2000, "metadata": {"rlaas_reservation": "of another call"}}
+        data |= {"max_tokens": 2000, "metadata": {"rlaas_reservation": ["of another call"]}}
+        await hook.async_post_call_failure_hook(
+            dict(data, metadata=dict(data["metadata"])), ProviderError(401), CALLER
+        )
         with pytest.raises(HTTPException) as raised:
             await begin(hook, data)
         assert raised.value.status_code == 429

@@ -74,7 +74,8 @@ class Hook(CustomLogger):
         call = await self._begin(user_api_key_dict, data, 0 if call_type.endswith("embedding") else _output(data))
         if call_type.endswith("completion"):
             data.update(call.arguments(**{name: data[name] for name in ("stream", "stream_options") if name in data}))
-        key = call._held.reservation_id or uuid.uuid4().hex
+        # Nobody can guess it: a request that is not authenticated gets to the hook of failures, too.
+        key = uuid.uuid4().hex
         if not isinstance(data.get("litellm_metadata"), dict) and not isinstance(data.get("metadata"), dict):
             data["metadata"] = {}
         next(_metadata(data))[ID] = key
@@ -143,7 +144,7 @@ class Hook(CustomLogger):
 
     def _take(self, data: Mapping[str, Any]) -> AsyncCall | None:
         """Takes the call of a request, which is settled once."""
-        keys = [metadata.pop(ID, None) for metadata in _metadata(data)]
+        keys = [str(metadata.pop(ID, None)) for metadata in _metadata(data)]
         return next((call for key in keys if (call := self._calls.pop(key, None))), None)
 
 
