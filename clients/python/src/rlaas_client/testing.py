@@ -104,10 +104,8 @@ class Service:
     def _decide(self, request: CheckRequest, *, is_done: bool = False) -> CheckResponse:
         """Takes the units of all rules that match, or of none. A cost that has arisen is always taken."""
         self.requests.append(request)
-        rules = [
-            (limit, _units(limit, request.cost, request.costs), *self._window(limit, request))
-            for limit in self._matching(request)
-        ]
+        limits = self._matching(request)
+        rules = [(each, _units(each, request.cost, request.costs), *self._window(each, request)) for each in limits]
         if self.is_refusing and not is_done:
             rules = [(limit, cost, since, limit.limit) for limit, cost, since, _ in rules]
         is_taken = is_done or (
