@@ -125,7 +125,9 @@ def test_many_at_once_are_counted_once() -> None:
 def test_answers_as_the_server_does(address: str) -> None:
     """The same calls at a service of tests, and at one that runs."""
     service = testing.count(Limit("default", 2, 60))
-    with testing.Client(service) as client, RealClient(address, timeout=5, retries=3, max_age=0) as real:
+    with testing.Client(service) as client, RealClient(address, timeout=5, max_age=0) as real:
+        # On a busy machine the first calls may have no answer.
+        assert any(real.check("first").answered_by == "server" for _ in range(20))
         for cost in (1, 1, 1, 3):
             expected, found = real.check("same", cost=cost), client.check("same", cost=cost)
             fields = ["allowed", "rule", "limit", "remaining", "reason", "answered_by"]
