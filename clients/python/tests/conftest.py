@@ -8,6 +8,7 @@ from __future__ import annotations
 import os
 import re
 import subprocess
+import time
 from collections.abc import Callable, Iterator
 from concurrent.futures import ThreadPoolExecutor
 from contextlib import AbstractContextManager, contextmanager
@@ -67,6 +68,14 @@ class Answering(grpc.GenericRpcHandler):
         server.start()
         yield f"127.0.0.1:{port}"
         server.stop(None).wait()
+
+
+def wait_until(is_true: Callable[[], bool]) -> None:
+    """Waits, as for the first answer of a server on a busy machine."""
+    started = time.monotonic()
+    while not is_true():
+        assert time.monotonic() - started < 30
+        time.sleep(0.1)
 
 
 @pytest.fixture(scope="session")
