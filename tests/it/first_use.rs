@@ -188,7 +188,8 @@ async fn a_rule_in_shadow_and_one_for_a_share_of_the_keys_count_alike_on_both_st
         assert_eq!(numbers(&on_memory), numbers(&on_redis), "step {step}");
         refused += usize::from(!on_memory.is_allowed());
         let watched = &on_memory.decisions[1].decision;
-        assert_eq!(watched.current_count, 1, "{watched:?}");
+        // Attempts are not counted; what the other rule refuses takes nothing.
+        assert!(watched.current_count <= 1, "{watched:?}");
     }
     assert!(refused > 5, "{refused}");
 }
@@ -254,7 +255,8 @@ async fn a_server_shows_the_window_and_its_end() {
         assert_eq!(from("plan"), WindowFrom::FirstUse);
         assert_eq!(from("other"), WindowFrom::Unspecified);
         let address = server.grpc();
-        let (_, explained, _) = run(&["explain", "alice", "/chat", "--addr", address]);
+        let (_, explained, _) =
+            run(&["explain", "alice", "--resource", "/chat", "--addr", address]);
         assert!(explained.contains("500 per 5h from the first use"), "{explained}");
         let (_, listed, _) = run(&["rule", "list", "--in-force", "--addr", address]);
         assert!(listed.contains("5h from the first use"), "{listed}");
