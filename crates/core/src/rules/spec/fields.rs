@@ -234,7 +234,6 @@ impl RuleSpec {
             "Where windows begin; only with fixed-window and window. epoch: at multiples of the window since 1970; \
              first-use: with the first units that a key takes, then all are whole at the end. Default epoch.",
         )
-        .example("epoch")
         .default("epoch"),
         BURST,
         value::<u64>(
