@@ -24,7 +24,7 @@ use crate::admin::watch_stats::TimedServers;
 use crate::http::client::send_with;
 use crate::projects::usage_by_protocol::{create_shop, usage};
 
-const TIMEOUT: Duration = Duration::from_secs(60);
+const TIMEOUT: Duration = Duration::from_mins(1);
 const RULES: &str = "\
 unmatched: deny
 auth: {api-keys: accepted}
@@ -95,7 +95,7 @@ impl AnswerCounts {
         projects.fold([0; 5], |sum, more| std::array::from_fn(|at| sum[at] + more[at]))
     }
 
-    /// OutcomeCounts the answer to a request of a user that meets these rules.
+    /// Counts the answer to a request of a user that meets these rules.
     fn answer(&mut self, rules: &[&str], user: &str, answer: Result<CheckResponse, Status>) {
         let project = if rules == SHOP { "project shop" } else { "project " }.to_owned();
         let answer = match answer.map_err(|status| status.code()) {
@@ -460,13 +460,13 @@ async fn every_table_adds_up(requests: usize) {
 
     // One is killed before it has told what it has counted.
     let [first, second] = &shown.timed.servers[..] else { panic!("two") };
-    let (last, lost) = tokio::join!(load.send(first, 7 * part..9 * part), async {
+    let (more, lost) = tokio::join!(load.send(first, 7 * part..9 * part), async {
         let lost = load.send(second, 9 * part..requests).await;
         second.signal("KILL");
         lost
     });
     assert!(lost.all()[0] > 0, "{lost:?}");
-    (all, of_first) = (all.plus(&last), of_first.plus(&last));
+    (all, of_first) = (all.plus(&more), of_first.plus(&more));
     let missing = shown.settle(&all, &of_first, 1).await.missing;
     assert!(ids.len() == 2 && ids.contains(&missing[0]), "{missing:?}");
     assert!(shown.browser.get("now").await.body.contains("1</data> missing"));
