@@ -34,7 +34,7 @@ export const PAGES = [
   { name: 'key-of-project', variant: true, path: 'key?project=shop&user_id=alice' },
   { name: 'exceptions', path: 'exceptions', operate: 403, shop: 403, reflects: ['project', 'kind', 'page'] },
   { name: 'projects', path: 'projects', hostile: TEXTS.slice(0, 3), reflects: ['q', 'page'] },
-  { name: 'project', path: 'project?id=shop', book: 1040, reflects: ['id'] },
+  { name: 'project', path: 'project?id=shop', book: 760, reflects: ['id'] },
   { name: 'project-hostile', variant: true, path: 'project?id=tenant-0', hostile: TEXTS.slice(0, 2), shop: 404 },
   { name: 'project-longest', variant: true, path: `project?id=${LONG_PROJECT}`, shop: 404 },
   { name: 'project-unnamed', variant: true, path: 'project?id=_', shop: 404 },
