@@ -35,7 +35,7 @@ fn jobs() {
     assert_does_what_it_says("jobs");
 }
 
-/// Without LiteLLM: the rules, and that what its configuration names is there.
+/// Without the proxy: the rules, and that what its configuration names is there.
 #[test]
 fn litellm() {
     assert_does_what_it_says("litellm");
