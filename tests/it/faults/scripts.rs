@@ -115,9 +115,10 @@ async fn rules_of_every_kind_leave_few_scripts() {
         assert!(number <= most + OTHERS, "{number} scripts in round {round}");
         known.push((number, info(&redis, "memory", "used_memory_scripts").expect("bytes")));
     }
-    // Lua collects its garbage now and then, so that the bytes change a little.
+    // Others are loaded by the first turn of their tasks, which may come late. Lua collects its garbage now and then,
+    // so that the bytes change a little.
     let (first, last) = (known[2], known[5]);
-    assert_eq!(first.0, last.0, "{known:?}");
+    assert!(last.0 <= first.0 + OTHERS, "{known:?}");
     assert!(last.1 < first.1 + first.1 / 4, "{known:?}");
     assert_sound(&server);
 }
