@@ -51,8 +51,9 @@
 --      revision     integer: that has set the rule, or 0: rules of files have none
 -- for a hit whose rule holds
 --      max_holds    integer: most holds of the key
---      use          integer: 0 none, 1 holds units, 2 settles them
+--      use          integer: 0 none, 1 holds units, 2 settles them; 4 more if its cost is cut
 --      rule         text: encoded name of the rule
+--      share        integer, only if its cost is cut: most of what the key allows at once, in millionths
 -- for an overridable hit
 --      rule         text: encoded name of the rule
 --      most_units   integer: most units per window that the algorithm accepts
@@ -85,10 +86,10 @@
 --       units counted. Of an overridable hit, its record comes last: ends of ban and grant in µs or
 --       0, units and burst of the grant, and for all actions but take, report and refund the notes of
 --       both.
---       Of a hit whose rule holds, then: units held, number of holds, 1 if the reservation has one, 1 if holds
---       alone deny it. After the hits of a request for a reservation: 0 nothing is held, 1 its end in µs
---       follows, 2 it is settled: for each hit the name of the rule, and four numbers as in holds.lua,
---       3 it was reserved before, and its end follows
+--       Of a hit whose rule holds, then: units held, number of holds, one more than the units of the
+--       reservation or 0 if it has no hold, 1 if holds alone deny it. After the hits of a request for a
+--       reservation: 0 nothing is held, 1 its end in µs follows, 2 it is settled: for each hit the name of
+--       the rule, and four numbers as in holds.lua, 3 it was reserved before, and its end follows
 --   8   the reservation was settled before: number of settlements, then as above
 --   9   there is no such reservation
 --   10  there is none, and it ended so long ago that its settlement may have been forgotten
@@ -104,6 +105,11 @@
 --   2   failed at a write after others had succeeded, which are not undone; followed by the error text
 --   an error text   failed before any write
 
+--@full
+-- Added to the use of a hit whose cost is cut to a share of what its grant allows at once.
+local CUTS_COST = 4
+
+--@end
 -- Reads a request from its values. A hit has all its fields from the start, because growing a table
 -- takes as long as a command on a key.
 local function parse(values)
@@ -118,7 +124,7 @@ local function parse(values)
       counted = 0, fixed = false,
       --@full
       max_holds = false, use = 0, rule_name = false, ends_key = false, units_key = false, held = 0,
-      holds = false, past = false,
+      holds = false, past = false, share = false, whole_cost = 0,
       --@end
     }
     hits[i] = hit
@@ -136,6 +142,10 @@ local function parse(values)
       hit.action, hit.max_holds = hit.action - HOLDS, values[at + 1]
       hit.use, hit.rule_name = values[at + 2], values[at + 3]
       at = at + 3
+      if hit.use >= CUTS_COST then
+        hit.use, hit.share, hit.whole_cost = hit.use - CUTS_COST, values[at + 1], hit.cost
+        at = at + 1
+      end
     end
     if hit.action >= KEEPS_LIMITS then
       if not on_change then define('on_change') end

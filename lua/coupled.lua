@@ -118,8 +118,19 @@ local function execute_alone(hit, request)
   end
 end
 
+-- Cuts the cost of a hit to its share of what its grant allows at once, at least one unit.
+local function cut_cost(hit)
+  hit.cost = hit.whole_cost
+  if hit.fixed then return end
+  local rest = hit.burst % 1000000
+  local part = rest * hit.share
+  part = (hit.burst - rest) / 1000000 * hit.share + (part - part % 1000000) / 1000000
+  hit.cost = min(hit.cost, max(part, 1))
+end
+
 -- Decides a hit for its cost plus the costs of the earlier takes from the same key.
 local function decide_sum(hit, sums)
+  if hit.share then cut_cost(hit) end
   if hit.use == HOLD then return holds.decide(hit) end
   local before = sums[hit.key] or 0
   hit.before = before

@@ -328,7 +328,7 @@ end
 local function append_holds(hit, list, length)
   local holds, decision = hit.holds, hit.decision
   list[length + 1], list[length + 2] = holds.held, max(holds.count, 0)
-  list[length + 3] = holds.own_end and 1 or 0
+  list[length + 3] = holds.own_end and holds.own + 1 or 0
   local denies = holds.count > 0 and not hit.fixed and decision.outcome == DENIED
   if denies then
     local own = hit.algorithm.decide(hit.state, hit, hit.now, max(hit.cost, 0))

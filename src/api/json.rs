@@ -44,6 +44,7 @@ pub(crate) fn add_members(json: &mut Vec<u8>, response: CheckResponse) {
         add_common(json, decision);
         add(json, r#","shadow":"#, decision.shadow);
         add_duration(json, r#","window":"#, decision.window);
+        add_integer(json, r#","held":"#, decision.held.cast_signed());
         add_text(json, "}");
     }
     add(json, r#"],"replayed":"#, replayed);

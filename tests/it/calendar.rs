@@ -49,7 +49,7 @@ fn at(micros: u64) -> Timestamp {
 
 fn rules(calendar: &'static Calendar, units: u64, holds: bool) -> RuleSet {
     let limit = Limit::new(units, calendar).expect("a limit");
-    let terms = HoldTerms { longest: Micros::from_secs(86_400), most: 6 };
+    let terms = HoldTerms { longest: Micros::from_secs(86_400), most: 6, share: None };
     let limit = if holds { limit.with_max_debt(50).expect("a debt") } else { limit };
     let holds = holds.then_some(terms);
     let rule =

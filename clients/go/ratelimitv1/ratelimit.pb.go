@@ -1334,7 +1334,10 @@ type RuleDecision struct {
 	ResetAt *timestamppb.Timestamp `protobuf:"bytes,14,opt,name=reset_at,json=resetAt,proto3" json:"reset_at,omitempty"`
 	// Length of the window, `w` of the header RateLimit-Policy; of a calendar, that of the window in which the
 	// decision was made. Unset for slots, and without a limit.
-	Window        *durationpb.Duration `protobuf:"bytes,15,opt,name=window,proto3" json:"window,omitempty"`
+	Window *durationpb.Duration `protobuf:"bytes,15,opt,name=window,proto3" json:"window,omitempty"`
+	// Units, or slots, that the reservation of the request holds by this rule afterwards. 0 where it holds
+	// nothing: denied, a dry run, Check.
+	Held          uint64 `protobuf:"varint,16,opt,name=held,proto3" json:"held,omitempty"`
 	unknownFields protoimpl.UnknownFields
 	sizeCache     protoimpl.SizeCache
 }
@@ -1472,6 +1475,13 @@ func (x *RuleDecision) GetWindow() *durationpb.Duration {
 		return x.Window
 	}
 	return nil
+}
+
+func (x *RuleDecision) GetHeld() uint64 {
+	if x != nil {
+		return x.Held
+	}
+	return 0
 }
 
 // Selects a page of the rules.
@@ -1729,6 +1739,10 @@ type Rule struct {
 	Hold *durationpb.Duration `protobuf:"bytes,29,opt,name=hold,proto3" json:"hold,omitempty"`
 	// With `reservable`: most holds of a key, 1 to 10,000. Unset is 1,000.
 	MaxHolds uint32 `protobuf:"varint,30,opt,name=max_holds,json=maxHolds,proto3" json:"max_holds,omitempty"`
+	// With `reservable`: most that Reserve holds, as a part of the units at once (`burst`, else `max_requests`) of
+	// the grant in force, rounded down, at least one unit; in ppm: 10,000 to 1,000,000. A larger cost is held by as
+	// many, decided on them alone, and charged in full by Commit. Unset: all of the cost.
+	HoldSharePpm uint32 `protobuf:"varint,32,opt,name=hold_share_ppm,json=holdSharePpm,proto3" json:"hold_share_ppm,omitempty"`
 	// True if Report counts costs by the rule. Not for SLIDING_WINDOW_LOG, which can't be in debt.
 	// (In rules of Envoy's files see `descriptor_rule`.)
 	PostPaid bool `protobuf:"varint,31,opt,name=post_paid,json=postPaid,proto3" json:"post_paid,omitempty"`
@@ -1954,6 +1968,13 @@ func (x *Rule) GetHold() *durationpb.Duration {
 func (x *Rule) GetMaxHolds() uint32 {
 	if x != nil {
 		return x.MaxHolds
+	}
+	return 0
+}
+
+func (x *Rule) GetHoldSharePpm() uint32 {
+	if x != nil {
+		return x.HoldSharePpm
 	}
 	return 0
 }
@@ -2591,7 +2612,7 @@ const file_ratelimit_proto_rawDesc = "" +
 	"\vCheckResult\x129\n" +
 	"\bresponse\x18\x01 \x01(\v2\x1b.ratelimit.v1.CheckResponseH\x00R\bresponse\x12*\n" +
 	"\x05error\x18\x02 \x01(\v2\x12.google.rpc.StatusH\x00R\x05errorB\b\n" +
-	"\x06result\"\xe4\x04\n" +
+	"\x06result\"\xf8\x04\n" +
 	"\fRuleDecision\x12\x12\n" +
 	"\x04rule\x18\x01 \x01(\tR\x04rule\x125\n" +
 	"\talgorithm\x18\x02 \x01(\x0e2\x17.ratelimit.v1.AlgorithmR\talgorithm\x12\x18\n" +
@@ -2611,7 +2632,8 @@ const file_ratelimit_proto_rawDesc = "" +
 	"\n" +
 	"near_limit\x18\r \x01(\bR\tnearLimit\x125\n" +
 	"\breset_at\x18\x0e \x01(\v2\x1a.google.protobuf.TimestampR\aresetAt\x121\n" +
-	"\x06window\x18\x0f \x01(\v2\x19.google.protobuf.DurationR\x06window\"N\n" +
+	"\x06window\x18\x0f \x01(\v2\x19.google.protobuf.DurationR\x06window\x12\x12\n" +
+	"\x04held\x18\x10 \x01(\x04R\x04held\"N\n" +
 	"\x10GetConfigRequest\x12\x1b\n" +
 	"\tpage_size\x18\x01 \x01(\x05R\bpageSize\x12\x1d\n" +
 	"\n" +
@@ -2624,7 +2646,8 @@ const file_ratelimit_proto_rawDesc = "" +
 	"\aversion\x18\x05 \x01(\tR\aversion\x12&\n" +
 	"\x0fnext_page_token\x18\x06 \x01(\tR\rnextPageToken\x12;\n" +
 	"\tunmatched\x18\a \x01(\x0e2\x1d.ratelimit.v1.UnmatchedPolicyR\tunmatched\x12-\n" +
-	"\x12catalogue_revision\x18\b \x01(\x04R\x11catalogueRevision\"\xff\t\n" +
+	"\x12catalogue_revision\x18\b \x01(\x04R\x11catalogueRevision\"\xa5\n" +
+	"\n" +
 	"\x04Rule\x12\x12\n" +
 	"\x04name\x18\x01 \x01(\tR\x04name\x125\n" +
 	"\talgorithm\x18\x02 \x01(\x0e2\x17.ratelimit.v1.AlgorithmR\talgorithm\x12!\n" +
@@ -2657,7 +2680,8 @@ const file_ratelimit_proto_rawDesc = "" +
 	"reservable\x18\x1c \x01(\bR\n" +
 	"reservable\x12-\n" +
 	"\x04hold\x18\x1d \x01(\v2\x19.google.protobuf.DurationR\x04hold\x12\x1b\n" +
-	"\tmax_holds\x18\x1e \x01(\rR\bmaxHolds\x12\x1b\n" +
+	"\tmax_holds\x18\x1e \x01(\rR\bmaxHolds\x12$\n" +
+	"\x0ehold_share_ppm\x18  \x01(\rR\fholdSharePpm\x12\x1b\n" +
 	"\tpost_paid\x18\x1f \x01(\bR\bpostPaid\x129\n" +
 	"\vwindow_from\x18! \x01(\x0e2\x18.ratelimit.v1.WindowFromR\n" +
 	"windowFromB\x0e\n" +

@@ -6,7 +6,7 @@ use rlaas_auth::run_blocking;
 use rlaas_proto::ratelimit::admin::v1 as proto;
 use rlaas_proto::ratelimit::admin::v1::rule_explanation::Applies;
 use rlaas_proto::ratelimit::v1::CheckResult;
-use rlaas_proto::rule_messages::{calendar_window, grant, mode, window_from};
+use rlaas_proto::rule_messages::{calendar_window, grant, hold_share, mode, window_from};
 use rlaas_proto::status::{invalid, invalid_field, no_rule, unknown_project};
 use rlaas_proto::values::{check_request, duration};
 use rlaas_proto::verdict_messages::{error, result, rule_decision};
@@ -262,6 +262,7 @@ impl RuleMessages<'_> {
             deny_cached_for: self.outlook.deny_cached_for[hit].map(duration),
             calendar: calendar_window(key.hit.window, None),
             window_from: window_from(key.hit.window).into(),
+            hold_share_ppm: hold_share(self.rules.hold_terms(key.hit.rule)),
             ..message
         }
     }

@@ -2,6 +2,7 @@
 
 use std::fmt::Write;
 
+use rlaas_core::rules::EnforcedShare;
 use rlaas_proto::ratelimit::admin::v1::rule_explanation::Applies;
 use rlaas_proto::ratelimit::admin::v1::{
     Descriptor, ExplainDescriptorsRequest, ExplainDescriptorsResponse, ExplainResponse, GrantFrom,
@@ -187,7 +188,9 @@ fn granted(rule: &RuleExplanation) -> String {
         }
         _ => String::new(),
     };
-    format!("{}{window}{algorithm}, by {from}", text::grant(rule.grant.as_ref()))
+    let held = EnforcedShare::new(rule.hold_share_ppm).filter(|_| rule.hold_share_ppm > 0);
+    let held = held.map_or(String::new(), |share| format!(", held by at most {share}"));
+    format!("{}{window}{algorithm}{held}, by {from}", text::grant(rule.grant.as_ref()))
 }
 
 /// Returns why a rule does not apply, and of the default rule what `instead` says.

@@ -8,7 +8,7 @@ use prost_types::Timestamp;
 use rlaas_core::algorithm::Algorithm;
 use rlaas_core::clock::Micros;
 use rlaas_core::rules::spec::Field;
-use rlaas_core::rules::{EnforcedShare, Share};
+use rlaas_core::rules::{EnforcedShare, Percentage, Share};
 use rlaas_proto::ratelimit::admin::v1::{DescriptorEntry, KeyPart};
 use rlaas_proto::ratelimit::v1::CalendarWindow;
 use rlaas_proto::ratelimit::v1::calendar_window::Unit;
@@ -56,6 +56,7 @@ pub(crate) fn by_name(name: &str) -> Parse {
         "calendar" => calendar,
         "algorithm" => algorithm,
         "enforced" => enforced,
+        "percentage" => percentage,
         "share" => share,
         "boolean" => |text| read(text, "must be true or false").map(Input::Flag),
         "key_part" => key_part,
@@ -200,6 +201,11 @@ fn algorithm(text: &str) -> Result<Input, String> {
 
 fn enforced(text: &str) -> Result<Input, String> {
     let share: EnforcedShare = read(text, "must be a percentage from 0% to 100%, such as 25%")?;
+    Ok(Input::Number(share.millionths().into()))
+}
+
+fn percentage(text: &str) -> Result<Input, String> {
+    let Percentage(share) = read(text, "must be a percentage from 1% to 100%, such as 20%")?;
     Ok(Input::Number(share.millionths().into()))
 }
 

@@ -16,7 +16,7 @@ use crate::algorithm::{Algorithm, Cost, Decision, Limit, OnChange, TakenUnits, W
 use crate::control::{Applied, LimitFrame, OverrideChange, OverrideKind};
 use crate::idempotency::{CallId, IdempotencyRecord};
 use crate::reservation::{Reservation, ReservationReply};
-use crate::rules::{Coupling, Grant, Key, Mode};
+use crate::rules::{Coupling, Grant, Key, Mode, Share};
 
 /// The operation on the state of a hit.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -74,6 +74,18 @@ impl Action {
             | Self::Reset
             | Self::SetOverride
             | Self::ClearOverride(_) => true,
+        }
+    }
+
+    /// Returns the action with a cost of at most these units, if it decides.
+    #[must_use]
+    pub(crate) fn with_at_most(self, units: u64) -> Self {
+        let cut = |cost: Cost| cost.min(Cost::total(units));
+        match self {
+            Self::Take(cost) => Self::Take(cut(cost)),
+            Self::Peek(cost) => Self::Peek(cut(cost)),
+            Self::Hold(cost) => Self::Hold(cut(cost)),
+            other => other,
         }
     }
 
@@ -153,6 +165,9 @@ pub struct StoreHit<'a> {
     pub action: Action,
     /// Most holds of the key, if its rule holds: then those leave less to every hit.
     pub max_holds: Option<u32>,
+    /// Part of the units that the grant in force allows at once, to which the cost is cut. With
+    /// [`Coupling::AllOrNothing`], and `max_holds`.
+    pub cost_share: Option<Share>,
     /// The override to set, for [`Action::SetOverride`], which does nothing without it.
     pub change: Option<&'a OverrideChange>,
     /// Whether a denial of this hit refuses the request.
@@ -175,6 +190,7 @@ impl<'a> StoreHit<'a> {
             revision,
             action,
             max_holds: None,
+            cost_share: None,
             change,
             mode,
         }
@@ -245,8 +261,8 @@ pub struct Held {
     pub units: u64,
     /// Number of reservations that hold them.
     pub holds: u32,
-    /// `true` if the reservation of the request is one of them.
-    pub has_own: bool,
+    /// Units of the reservation of the request. `None`: it is not one of them.
+    pub own: Option<u64>,
     /// `true` if holds alone deny the hit: the state has enough.
     pub denies: bool,
 }

@@ -166,6 +166,7 @@ mod tests {
             source,
             is_near_limit: false,
             is_held: false,
+            held: 0,
         }
     }
 

@@ -26,7 +26,11 @@ use crate::operation::{Action, HitReply, Reply, Shard, StoreHit, StoreRequest};
 use crate::rules::{Coupling, Grant, Mode};
 
 /// Decides every hit of a request.
-pub fn execute(request: StoreRequest<'_>, slots: impl Slots) -> Reply {
+pub fn execute(request: StoreRequest<'_>, mut slots: impl Slots) -> Reply {
+    if request.hits.iter().any(|hit| hit.cost_share.is_some()) {
+        let hits = with_cut_costs(request.hits, &mut slots);
+        return execute(StoreRequest { hits: &hits, ..request }, slots);
+    }
     let StoreRequest { hits, coupling, reservation, .. } = request;
     let holding = reservation.map(|reservation| Holding::new(*reservation));
     let (overridden, without_space) = (SmallVec::new(), SmallVec::new());
@@ -69,6 +73,22 @@ pub fn execute(request: StoreRequest<'_>, slots: impl Slots) -> Reply {
         reply.applied = overridden.and_then(|own| own.applied);
     }
     Reply { hits: replies, replayed: None, reservation }
+}
+
+/// Cuts the costs of hits to their shares of the grants in force.
+fn with_cut_costs<'h>(
+    hits: &[StoreHit<'h>],
+    slots: &mut impl Slots,
+) -> SmallVec<[StoreHit<'h>; 2]> {
+    let with_cut_cost = |(at, hit): (usize, &StoreHit<'h>)| {
+        let grant =
+            if hit.overridable { Overridden::new(hit, &slots.slot(at)).grant } else { *hit.grant };
+        let most =
+            hit.cost_share.zip(grant.limit()).map(|(share, limit)| share.units_at_once(limit));
+        let action = most.map_or(hit.action, |most| hit.action.with_at_most(most));
+        StoreHit { action, cost_share: None, ..*hit }
+    };
+    hits.iter().enumerate().map(with_cut_cost).collect()
 }
 
 /// Decides a request of one hit: the common case of [`execute`], with [`Coupling::AllOrNothing`].

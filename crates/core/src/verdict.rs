@@ -110,6 +110,8 @@ pub struct RuleDecision {
     pub is_near_limit: bool,
     /// Whether holds alone deny it: the state has enough.
     pub is_held: bool,
+    /// Units, or slots, that the reservation of the request holds after it. 0 without one.
+    pub held: u64,
 }
 
 /// Stands in for the deciding decision if no rule applies.
@@ -123,6 +125,7 @@ static NO_RULE: LazyLock<RuleDecision> = LazyLock::new(|| RuleDecision {
     source: Source::NoRule,
     is_near_limit: false,
     is_held: false,
+    held: 0,
 });
 
 impl Verdict {
@@ -246,6 +249,7 @@ impl RuleDecision {
             source: result.source,
             is_near_limit: rule.near_limit.is_some_and(|from| is_near(from, rule, hit, result)),
             is_held: result.reply.held.as_ref().is_some_and(|held| held.denies),
+            held: result.reply.held.as_ref().and_then(|held| held.own).unwrap_or_default(),
         }
     }
 

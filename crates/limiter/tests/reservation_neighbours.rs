@@ -53,7 +53,7 @@ struct Neighbours {
 
 fn rule(mode: Mode) -> Rule {
     let limit = Limit::new(1_000_000, Micros::from_secs(86_400)).expect("a limit");
-    let holds = Some(HoldTerms { longest: HOLD, most: 10_000 });
+    let holds = Some(HoldTerms { longest: HOLD, most: 10_000, share: None });
     Rule { holds, mode, ..Rule::new_default(Algorithm::TokenBucket, limit) }
 }
 

@@ -198,6 +198,7 @@ impl Decide for Decider {
             source: Source::Store,
             is_near_limit: false,
             is_held: false,
+            held: 0,
         };
         Ok(Verdict::from_decisions([decision].into_iter().collect()))
     }

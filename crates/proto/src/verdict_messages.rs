@@ -107,6 +107,7 @@ pub fn rule_decision(decided: &RuleDecision) -> proto::RuleDecision {
         near_limit: decided.is_near_limit,
         reset_at: decided.reset_at().map(timestamp),
         window: decided.window().map(duration),
+        held: decided.held,
     }
 }
 

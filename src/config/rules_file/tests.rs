@@ -182,6 +182,7 @@ fn rule() -> impl Strategy<Value = RuleSpec> {
             post_paid,
             max_debt: Field::Unset,
             reservable: Field::Unset,
+            hold_share: Field::Unset,
             hold: Field::Unset,
             max_holds: Field::Unset,
             shadow,

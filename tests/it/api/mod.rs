@@ -4,6 +4,7 @@ mod auth;
 mod batch_and_stream;
 mod get_config;
 mod hashed_keys;
+mod hold_shares;
 mod invalid_requests;
 mod metadata;
 mod money;

@@ -9,11 +9,12 @@ use rlaas::rules::spec::{RuleSpec, RulesSpec};
 use serde_json::{Map, Value};
 
 /// Fields of a spec whose name in the message differs, with their names there.
-const OTHER_NAMES: [(&str, &[&str]); 8] = [
+const OTHER_NAMES: [(&str, &[&str]); 9] = [
     ("limit", &["max_requests"]),
     ("local-share", &["local_share_ppm"]),
     ("near-limit", &["near_limit_ppm"]),
     ("enforce", &["enforce_ppm"]),
+    ("hold-share", &["hold_share_ppm"]),
     ("match", &["matchers"]),
     // Short for `match.resource`.
     ("endpoint", &[]),
@@ -82,7 +83,7 @@ fn spec_and_message_have_the_same_fields() {
         "{version: 1, name: a, endpoint: /a, match: {user-id: b}, key-by: c, algorithm: gcra, \
          limit: 1, window: 1s, burst: 1, mode: shadow, shadow: true, enforce: 25%, on-change: scale, local-share: 1, \
          on-store-failure: local, fail-open: true, breaker-opens-rule: true, near-limit: 0.8, overridable: true, \
-         cost: 1, post-paid: true, max-debt: 1, reservable: true, hold: 1s, max-holds: 1, calendar: {unit: day}, window-from: epoch, \
+         cost: 1, post-paid: true, max-debt: 1, reservable: true, hold: 1s, max-holds: 1, hold-share: 20%, calendar: {unit: day}, window-from: epoch, \
          overrides: [{match: {user-id: b}, limit: 2}]}",
     )
     .expect("a specification");

@@ -8,6 +8,7 @@
 mod cases;
 mod changes;
 mod grants;
+mod hold_shares;
 mod ids;
 mod kept_limits;
 pub(crate) mod model;
@@ -131,6 +132,23 @@ fn stores_agree_on_overrides_and_bans() {
     let case = prop_oneof![3 => with_overrides(case(Rules::Overridable)), 1 => many];
     let decisions = run("overrides", case, 100);
     assert_decided(decisions, 4_000);
+}
+
+#[test]
+fn shares_of_holds_are_those_of_the_model() {
+    let cut = Cell::new(0);
+    let case = hold_shares::case_of_hold_shares();
+    run_cases(
+        "hold_shares",
+        case,
+        150,
+        &async |case: hold_shares::HoldCase, server: &Arc<RedisServer>| {
+            cut.set(cut.get() + hold_shares::run(case, server).await?);
+            Ok(())
+        },
+    );
+    eprintln!("{} reservations held less than their cost", cut.get());
+    assert!(cut.get() >= 150 || std::env::var_os("DIFFERENTIAL_CASES").is_some());
 }
 
 /// Histories for each algorithm and policy, and for each test of changes.

@@ -11,7 +11,7 @@ const BILLION: u64 = 1_000_000_000;
 fn services(units: u64) -> [Service; 2] {
     let rules = || {
         let limit = Limit::new(units, Micros::from_secs(3_600)).expect("a limit");
-        let holds = Some(HoldTerms { longest: Micros::from_secs(600), most: 1_000 });
+        let holds = Some(HoldTerms { longest: Micros::from_secs(600), most: 1_000, share: None });
         RuleSet::new(Rule { holds, ..Rule::new_default(Algorithm::FixedWindow, limit) }, Vec::new())
     };
     [Service::on_memory(rules()), Service::on_redis(rules(), Arc::new(RedisServer::start()))]

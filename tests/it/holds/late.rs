@@ -10,7 +10,7 @@ const MINUTE: Micros = Micros::from_secs(60);
 /// A budget for a year, so that nothing comes back with time.
 fn budget() -> RuleSet {
     let limit = Limit::new(100, Micros::from_secs(366 * 86_400)).expect("a limit");
-    let holds = Some(HoldTerms { longest: MINUTE, most: MAX_HOLDS });
+    let holds = Some(HoldTerms { longest: MINUTE, most: MAX_HOLDS, share: None });
     RuleSet::new(Rule { holds, ..Rule::new_default(Algorithm::FixedWindow, limit) }, Vec::new())
 }
 

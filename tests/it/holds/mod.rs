@@ -3,6 +3,7 @@
 
 mod amounts;
 mod late;
+mod shares;
 
 use std::sync::Arc;
 
@@ -36,7 +37,7 @@ const KEPT: Option<OnChange> = Some(OnChange::KeepUsed);
 fn rule(algorithm: Algorithm, units: u64, on_change: Option<OnChange>) -> Rule {
     let limit = Limit::new(units, Micros::from_secs(60)).expect("a limit");
     let limit = limit.with_max_debt(algorithm.max_debt(&limit)).expect("a debt");
-    let holds = Some(HoldTerms { longest: Micros::from_secs(60), most: MAX_HOLDS });
+    let holds = Some(HoldTerms { longest: Micros::from_secs(60), most: MAX_HOLDS, share: None });
     Rule { holds, on_change, overridable: true, ..Rule::new_default(algorithm, limit) }
 }
 

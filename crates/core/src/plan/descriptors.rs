@@ -69,6 +69,7 @@ impl Descriptors {
                     on_change: None,
                     revision: None,
                     max_holds: holds.map(|terms| terms.most),
+                    cost_share: None,
                     counted_by: None,
                     mode: rule.mode,
                     action,

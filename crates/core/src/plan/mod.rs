@@ -20,7 +20,7 @@ use crate::idempotency::IdempotencyRecord;
 use crate::operation::{Action, StoreHit};
 use crate::reservation::Reservation;
 use crate::rules::{
-    Coupling, Grant, Hashing, HoldTerms, Key, Mode, Request, Rule, RuleInfo, RuleSet,
+    Coupling, Grant, Hashing, HoldTerms, Key, Mode, Request, Rule, RuleInfo, RuleSet, Share,
 };
 
 /// The hits of a request.
@@ -84,6 +84,8 @@ pub struct Hit {
     pub revision: Option<NonZeroU64>,
     /// Most holds of the key, if the rule holds.
     pub max_holds: Option<u32>,
+    /// Part of the units at once to which the cost is cut: set for reservations.
+    pub cost_share: Option<Share>,
     /// Limit by which the state counts, in the place of `grant`: that of another hit of the same key,
     /// or that beneath a ban.
     pub counted_by: Option<Box<Grant>>,
@@ -124,8 +126,17 @@ impl Plan {
     /// Plans a reservation: a hold for each rule that holds, and a take for the others. A request without
     /// a cost that names no rule only looks.
     pub fn for_reservation(rules: &RuleSet, request: &Request<'_>) -> Self {
-        let plan = Self::for_request(rules, request);
+        let plan = Self::for_request(rules, request).with_hold_shares(rules);
         if request.looks() { plan } else { plan.holding() }
+    }
+
+    /// Cuts the costs of the hits to what a reservation may hold. The plan is one that `rules` have made.
+    #[must_use]
+    pub fn with_hold_shares(mut self, rules: &RuleSet) -> Self {
+        for hit in &mut self.hits {
+            hit.cost_share = rules.hold_terms(hit.rule).and_then(|terms| terms.share);
+        }
+        self
     }
 
     /// Plans an action for each of these keys whose rule still holds: those of a reservation. They are
@@ -272,6 +283,7 @@ impl Hit {
             on_change,
             revision: on_change.and(rule.revision),
             max_holds: rule.holds.map(|terms| terms.most),
+            cost_share: None,
             counted_by: None,
             action,
         }
@@ -300,6 +312,7 @@ impl Hit {
             revision,
             action,
             max_holds: self.max_holds,
+            cost_share: self.cost_share,
             change,
             mode,
         })

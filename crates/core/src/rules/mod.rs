@@ -27,7 +27,9 @@ pub use pattern::{Matcher, Part, Pattern, TextPattern};
 pub(crate) use privacy::Hashing;
 pub use privacy::{HashedParts, HashedValue, KeyHasher};
 pub use request::{InvalidRequest, Request, RequestBuilder, RequestFields};
-pub use rule::{Coupling, Grant, HoldTerms, Mode, OnStoreFailure, Override, Rule, RuleInfo, Share};
+pub use rule::{
+    Coupling, Grant, HoldTerms, Mode, OnStoreFailure, Override, Percentage, Rule, RuleInfo, Share,
+};
 pub use violation::Violation;
 pub use wildcard::Wildcard;
 

@@ -71,6 +71,9 @@ pub struct HoldTerms {
     pub longest: Micros,
     /// Most holds of a key: 1 to 10,000.
     pub most: u32,
+    /// Most that a reservation may hold, as a part of the units that its grant allows at once. `None`: its
+    /// cost.
+    pub share: Option<Share>,
 }
 
 /// The common data of flat rules and rules for descriptors.
@@ -197,6 +200,10 @@ pub enum OnStoreFailure {
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Share(NonZeroU32);
 
+/// A part of a limit that is written as a percentage, such as `20%`.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Percentage(pub Share);
+
 impl Share {
     /// The whole limit, in millionths.
     pub const WHOLE: u32 = 1_000_000;
@@ -211,6 +218,13 @@ impl Share {
     /// Returns the share in millionths.
     pub const fn millionths(self) -> u32 {
         self.0.get()
+    }
+
+    /// Returns this part of the units that `limit` grants at once, rounded down; at least one.
+    pub fn units_at_once(self, limit: &Limit) -> u64 {
+        let [part, whole] = [self.millionths(), Self::WHOLE].map(u64::from);
+        let (quotient, rest) = (limit.burst() / whole, limit.burst() % whole);
+        (quotient * part + rest * part / whole).max(1)
     }
 
     /// Compares the units in use with this part of the units that `limit` grants at once, of which
@@ -481,6 +495,28 @@ impl Grant {
             Self::Banned => (0, 0),
             Self::Limited(limit) => (limit.units(), limit.burst()),
             Self::Unlimited => (u64::MAX, u64::MAX),
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn share_is_rounded_down_to_at_least_one_unit() {
+        for (units, millionths, expected) in [
+            (30_000, 200_000, 6_000),
+            (99, 10_000, 1),
+            (3, 500_000, 1),
+            (199, 10_000, 1),
+            (200, 10_000, 2),
+            (999_999_999_999_999, 333_333, 333_332_999_999_999),
+            (999_999_999_999_999, 1_000_000, 999_999_999_999_999),
+        ] {
+            let limit = Limit::new(units, Micros::from_secs(60)).expect("a limit");
+            let share = Share::new(millionths).expect("a share");
+            assert_eq!(share.units_at_once(&limit), expected, "{units} × {millionths}");
         }
     }
 }

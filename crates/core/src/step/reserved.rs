@@ -250,8 +250,8 @@ impl<S: Slots> AtomicStep<'_, S> {
         let slot = self.slots.slot(at);
         let holds = slot.holds().map(|holds| holds.open(slot.time())).unwrap_or_default();
         let (units, count) = (holds.units, u32::try_from(holds.list.len()).unwrap_or(u32::MAX));
-        let has_own = number.is_some_and(|number| holds.find(number).is_some());
+        let own = number.and_then(|number| holds.find(number)).map(|hold| hold.units);
         let denies = count > 0 && has_enough;
-        Some(Box::new(Held { units, holds: count, has_own, denies }))
+        Some(Box::new(Held { units, holds: count, own, denies }))
     }
 }

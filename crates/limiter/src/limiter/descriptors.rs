@@ -131,7 +131,7 @@ impl Limiter {
     ) -> Result<(DescriptorVerdict, Option<OpenReservation>), CheckError> {
         let number = random_number();
         let prepare = |rules: &RuleSet, plan: Plan| {
-            let mut plan = plan.holding().looking_beside_holds();
+            let mut plan = plan.with_hold_shares(rules).holding().looking_beside_holds();
             self.set_reservation(rules, &mut plan, number, hold_for)?;
             Ok(plan)
         };

@@ -140,7 +140,7 @@ impl Execution<'_> {
 
 /// Returns `true` if the group has taken or holds units.
 fn has_taken(group: &HitGroup, results: &[Option<HitResult>]) -> bool {
-    let holds = |reply: &HitReply| reply.held.as_ref().is_some_and(|held| held.has_own);
+    let holds = |reply: &HitReply| reply.held.as_ref().is_some_and(|held| held.own.is_some());
     let has_taken = |at: &usize| {
         results[*at].as_ref().is_some_and(|result| result.reply.taken > 0 || holds(&result.reply))
     };

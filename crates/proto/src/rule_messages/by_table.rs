@@ -155,6 +155,7 @@ pub fn in_message(problem: Problem, rule: &str) -> Problem {
         _ if is_of_key => text,
         "enforce" if text.contains('%') => "must be 0 to 1000000".to_owned(),
         "enforce" => "requires the mode ENFORCE".to_owned(),
+        "hold-share" if text.contains('%') => "must be 10000 to 1000000".to_owned(),
         "local-share" | "near-limit" => "must be 1 to 1000000".to_owned(),
         "key-by" => {
             "must be user_id, resource, attributes.NAME or attributes.NAME|user_id, each once"

@@ -6,8 +6,8 @@ use rlaas_core::algorithm::Window;
 use rlaas_core::calendar::CalendarUnit;
 use rlaas_core::rules::descriptors::{PathStep, PlacedRule};
 use rlaas_core::rules::{
-    EnforcedShare, Grant, Matcher, Mode, OnStoreFailure, Override, Part, Pattern, Rule, RuleInfo,
-    Share, TextPattern,
+    EnforcedShare, Grant, HoldTerms, Matcher, Mode, OnStoreFailure, Override, Part, Pattern, Rule,
+    RuleInfo, Share, TextPattern,
 };
 
 use crate::ratelimit::v1 as proto;
@@ -37,6 +37,7 @@ pub fn rule_message(rule: &Rule) -> proto::Rule {
         window_from: window_from(rule.window).into(),
         hold: rule.holds.map(|terms| duration(terms.longest)),
         max_holds: reservable.map_or(0, |terms| terms.most),
+        hold_share_ppm: hold_share(rule.holds),
         origin: Some(if is_default {
             origin(OriginKind::BuiltIn, "")
         } else {
@@ -44,6 +45,11 @@ pub fn rule_message(rule: &Rule) -> proto::Rule {
         }),
         ..common_message(rule.info(), rule.grant)
     }
+}
+
+/// Returns the most that a reservation holds, in millionths; 0 without a bound.
+pub fn hold_share(terms: Option<HoldTerms>) -> u32 {
+    terms.and_then(|terms| terms.share).map_or(0, Share::millionths)
 }
 
 /// Returns the length of windows that all have one; those of a calendar are in its message.

@@ -19,8 +19,8 @@ mod parts;
 
 pub use by_table::in_message;
 pub use in_force::{
-    calendar_window, descriptor_message, grant, mode, origin, rule_message, run_time_origin,
-    window_from,
+    calendar_window, descriptor_message, grant, hold_share, mode, origin, rule_message,
+    run_time_origin, window_from,
 };
 pub use notation::explicit;
 
@@ -210,6 +210,7 @@ mod tests {
             reservable: true,
             hold: Some(prost_types::Duration { seconds: -1, nanos: 0 }),
             max_holds: u32::MAX,
+            hold_share_ppm: 9_999,
             mode: 99,
             enforce_ppm: Some(1_000_001),
             near_limit_ppm: 1_000_001,
@@ -233,6 +234,7 @@ mod tests {
             "burst",
             "enforce_ppm",
             "hold",
+            "hold_share_ppm",
             "key_by",
             "local_share_ppm",
             "matchers",

@@ -71,6 +71,16 @@ fn fields_that_do_not_belong_together_are_rejected_by_key() {
                 ("reservable: true", "reservable: not with sliding-window-log, which can't be in"),
                 ("algorithm: gcra, hold: 1s", "hold: only with reservable: true or concurrency"),
                 ("algorithm: gcra, max-holds: 5", "max-holds: only with reservable: true"),
+                ("algorithm: gcra, hold-share: 20%", "hold-share: only with reservable: true"),
+                (
+                    "algorithm: gcra, reservable: true, hold-share: 0.9999%",
+                    "hold-share: must be 1% to 100%, such as 20%",
+                ),
+                ("algorithm: gcra, reservable: true, hold_share: 0.2", "hold_share: must be 1% to"),
+                (
+                    "algorithm: gcra, reservable: true, hold-share: 101%",
+                    "hold-share: must be 1% to",
+                ),
                 ("algorithm: gcra, reservable: true, hold: 0s", "hold: must be 100ms to 24h"),
                 ("algorithm: gcra, reservable: true, hold: 25h", "hold: must be 100ms to 24h"),
                 (
@@ -127,6 +137,7 @@ fn fields_that_do_not_belong_together_are_rejected_by_key() {
                 ("limit: 3, burst: 5", "burst: "),
                 ("limit: 3, hold: 99ms", "hold: must be 100ms to 24h"),
                 ("limit: 3, max-holds: 5", "max-holds: not with concurrency"),
+                ("limit: 3, hold-share: 20%", "hold-share: not with concurrency"),
                 ("limit: 3, reservable: true", "reservable: not with concurrency"),
                 ("limit: 3, post-paid: true", "post-paid: not with concurrency"),
                 ("limit: 3, on-change: reset", "on-change: not with concurrency"),

@@ -227,7 +227,7 @@ class CheckResult(_message.Message):
     def __init__(self, response: _Optional[_Union[CheckResponse, _Mapping]] = ..., error: _Optional[_Union[_status_pb2.Status, _Mapping]] = ...) -> None: ...
 
 class RuleDecision(_message.Message):
-    __slots__ = ("rule", "algorithm", "allowed", "current_count", "ttl", "limit", "remaining", "retry_after", "reset_after", "delay", "reason", "shadow", "near_limit", "reset_at", "window")
+    __slots__ = ("rule", "algorithm", "allowed", "current_count", "ttl", "limit", "remaining", "retry_after", "reset_after", "delay", "reason", "shadow", "near_limit", "reset_at", "window", "held")
     RULE_FIELD_NUMBER: _ClassVar[int]
     ALGORITHM_FIELD_NUMBER: _ClassVar[int]
     ALLOWED_FIELD_NUMBER: _ClassVar[int]
@@ -243,6 +243,7 @@ class RuleDecision(_message.Message):
     NEAR_LIMIT_FIELD_NUMBER: _ClassVar[int]
     RESET_AT_FIELD_NUMBER: _ClassVar[int]
     WINDOW_FIELD_NUMBER: _ClassVar[int]
+    HELD_FIELD_NUMBER: _ClassVar[int]
     rule: str
     algorithm: Algorithm
     allowed: bool
@@ -258,7 +259,8 @@ class RuleDecision(_message.Message):
     near_limit: bool
     reset_at: _timestamp_pb2.Timestamp
     window: _duration_pb2.Duration
-    def __init__(self, rule: _Optional[str] = ..., algorithm: _Optional[_Union[Algorithm, str]] = ..., allowed: bool = ..., current_count: _Optional[int] = ..., ttl: _Optional[int] = ..., limit: _Optional[int] = ..., remaining: _Optional[int] = ..., retry_after: _Optional[_Union[datetime.timedelta, _duration_pb2.Duration, _Mapping]] = ..., reset_after: _Optional[_Union[datetime.timedelta, _duration_pb2.Duration, _Mapping]] = ..., delay: _Optional[_Union[datetime.timedelta, _duration_pb2.Duration, _Mapping]] = ..., reason: _Optional[_Union[CheckResponse.Reason, str]] = ..., shadow: bool = ..., near_limit: bool = ..., reset_at: _Optional[_Union[datetime.datetime, _timestamp_pb2.Timestamp, _Mapping]] = ..., window: _Optional[_Union[datetime.timedelta, _duration_pb2.Duration, _Mapping]] = ...) -> None: ...
+    held: int
+    def __init__(self, rule: _Optional[str] = ..., algorithm: _Optional[_Union[Algorithm, str]] = ..., allowed: bool = ..., current_count: _Optional[int] = ..., ttl: _Optional[int] = ..., limit: _Optional[int] = ..., remaining: _Optional[int] = ..., retry_after: _Optional[_Union[datetime.timedelta, _duration_pb2.Duration, _Mapping]] = ..., reset_after: _Optional[_Union[datetime.timedelta, _duration_pb2.Duration, _Mapping]] = ..., delay: _Optional[_Union[datetime.timedelta, _duration_pb2.Duration, _Mapping]] = ..., reason: _Optional[_Union[CheckResponse.Reason, str]] = ..., shadow: bool = ..., near_limit: bool = ..., reset_at: _Optional[_Union[datetime.datetime, _timestamp_pb2.Timestamp, _Mapping]] = ..., window: _Optional[_Union[datetime.timedelta, _duration_pb2.Duration, _Mapping]] = ..., held: _Optional[int] = ...) -> None: ...
 
 class GetConfigRequest(_message.Message):
     __slots__ = ("page_size", "page_token")
@@ -289,7 +291,7 @@ class GetConfigResponse(_message.Message):
     def __init__(self, default_rule: _Optional[_Union[Rule, _Mapping]] = ..., rules: _Optional[_Iterable[_Union[Rule, _Mapping]]] = ..., revision: _Optional[int] = ..., store: _Optional[str] = ..., version: _Optional[str] = ..., next_page_token: _Optional[str] = ..., unmatched: _Optional[_Union[UnmatchedPolicy, str]] = ..., catalogue_revision: _Optional[int] = ...) -> None: ...
 
 class Rule(_message.Message):
-    __slots__ = ("name", "algorithm", "max_requests", "window", "fail_open", "burst", "shadow", "matchers", "key_by", "overrides", "on_store_failure", "local_share_ppm", "breaker_opens_rule", "mode", "mode_ends_at", "enforce_ppm", "on_change", "near_limit_ppm", "max_debt", "overridable", "calendar", "descriptor_rule", "origin", "cost", "reservable", "hold", "max_holds", "post_paid", "window_from")
+    __slots__ = ("name", "algorithm", "max_requests", "window", "fail_open", "burst", "shadow", "matchers", "key_by", "overrides", "on_store_failure", "local_share_ppm", "breaker_opens_rule", "mode", "mode_ends_at", "enforce_ppm", "on_change", "near_limit_ppm", "max_debt", "overridable", "calendar", "descriptor_rule", "origin", "cost", "reservable", "hold", "max_holds", "hold_share_ppm", "post_paid", "window_from")
     NAME_FIELD_NUMBER: _ClassVar[int]
     ALGORITHM_FIELD_NUMBER: _ClassVar[int]
     MAX_REQUESTS_FIELD_NUMBER: _ClassVar[int]
@@ -317,6 +319,7 @@ class Rule(_message.Message):
     RESERVABLE_FIELD_NUMBER: _ClassVar[int]
     HOLD_FIELD_NUMBER: _ClassVar[int]
     MAX_HOLDS_FIELD_NUMBER: _ClassVar[int]
+    HOLD_SHARE_PPM_FIELD_NUMBER: _ClassVar[int]
     POST_PAID_FIELD_NUMBER: _ClassVar[int]
     WINDOW_FROM_FIELD_NUMBER: _ClassVar[int]
     name: str
@@ -346,9 +349,10 @@ class Rule(_message.Message):
     reservable: bool
     hold: _duration_pb2.Duration
     max_holds: int
+    hold_share_ppm: int
     post_paid: bool
     window_from: WindowFrom
-    def __init__(self, name: _Optional[str] = ..., algorithm: _Optional[_Union[Algorithm, str]] = ..., max_requests: _Optional[int] = ..., window: _Optional[_Union[datetime.timedelta, _duration_pb2.Duration, _Mapping]] = ..., fail_open: bool = ..., burst: _Optional[int] = ..., shadow: bool = ..., matchers: _Optional[_Iterable[_Union[PartMatcher, _Mapping]]] = ..., key_by: _Optional[_Iterable[str]] = ..., overrides: _Optional[_Iterable[_Union[RuleOverride, _Mapping]]] = ..., on_store_failure: _Optional[_Union[OnStoreFailure, str]] = ..., local_share_ppm: _Optional[int] = ..., breaker_opens_rule: bool = ..., mode: _Optional[_Union[RuleMode, str]] = ..., mode_ends_at: _Optional[_Union[datetime.datetime, _timestamp_pb2.Timestamp, _Mapping]] = ..., enforce_ppm: _Optional[int] = ..., on_change: _Optional[_Union[OnChange, str]] = ..., near_limit_ppm: _Optional[int] = ..., max_debt: _Optional[int] = ..., overridable: bool = ..., calendar: _Optional[_Union[CalendarWindow, _Mapping]] = ..., descriptor_rule: _Optional[_Union[DescriptorRule, _Mapping]] = ..., origin: _Optional[_Union[RuleOrigin, _Mapping]] = ..., cost: _Optional[int] = ..., reservable: bool = ..., hold: _Optional[_Union[datetime.timedelta, _duration_pb2.Duration, _Mapping]] = ..., max_holds: _Optional[int] = ..., post_paid: bool = ..., window_from: _Optional[_Union[WindowFrom, str]] = ...) -> None: ...
+    def __init__(self, name: _Optional[str] = ..., algorithm: _Optional[_Union[Algorithm, str]] = ..., max_requests: _Optional[int] = ..., window: _Optional[_Union[datetime.timedelta, _duration_pb2.Duration, _Mapping]] = ..., fail_open: bool = ..., burst: _Optional[int] = ..., shadow: bool = ..., matchers: _Optional[_Iterable[_Union[PartMatcher, _Mapping]]] = ..., key_by: _Optional[_Iterable[str]] = ..., overrides: _Optional[_Iterable[_Union[RuleOverride, _Mapping]]] = ..., on_store_failure: _Optional[_Union[OnStoreFailure, str]] = ..., local_share_ppm: _Optional[int] = ..., breaker_opens_rule: bool = ..., mode: _Optional[_Union[RuleMode, str]] = ..., mode_ends_at: _Optional[_Union[datetime.datetime, _timestamp_pb2.Timestamp, _Mapping]] = ..., enforce_ppm: _Optional[int] = ..., on_change: _Optional[_Union[OnChange, str]] = ..., near_limit_ppm: _Optional[int] = ..., max_debt: _Optional[int] = ..., overridable: bool = ..., calendar: _Optional[_Union[CalendarWindow, _Mapping]] = ..., descriptor_rule: _Optional[_Union[DescriptorRule, _Mapping]] = ..., origin: _Optional[_Union[RuleOrigin, _Mapping]] = ..., cost: _Optional[int] = ..., reservable: bool = ..., hold: _Optional[_Union[datetime.timedelta, _duration_pb2.Duration, _Mapping]] = ..., max_holds: _Optional[int] = ..., hold_share_ppm: _Optional[int] = ..., post_paid: bool = ..., window_from: _Optional[_Union[WindowFrom, str]] = ...) -> None: ...
 
 class CalendarWindow(_message.Message):
     __slots__ = ("unit", "zone", "anchor", "anchor_from")

@@ -293,6 +293,7 @@ impl RuleSet {
             on_change: None,
             revision: None,
             max_holds: rule.holds.map(|terms| terms.most),
+            cost_share: None,
             counted_by: None,
             mode: rule.mode,
             action: Action::Peek(Cost::ONE),

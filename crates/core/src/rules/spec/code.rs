@@ -16,7 +16,7 @@
 use super::{Field, RuleSpec, StoreFailurePolicy};
 use crate::algorithm::{Algorithm, OnChange, WindowFrom};
 use crate::clock::Micros;
-use crate::rules::{EnforcedShare, Rule, RuleMode, Share};
+use crate::rules::{EnforcedShare, Percentage, Rule, RuleMode, Share};
 
 /// Builders by algorithm.
 impl Rule {
@@ -105,6 +105,13 @@ impl RuleSpec {
     #[must_use]
     pub fn hold(self, longest: impl Into<Micros>) -> Self {
         Self { hold: Field::Set(longest.into()), ..self }
+    }
+
+    /// Sets the most that a reservation may hold, after [`RuleSpec::reservable`]: 1 % to 100 % of the units at
+    /// once. A larger cost is held by as many.
+    #[must_use]
+    pub fn hold_share(self, share: Share) -> Self {
+        Self { hold_share: Field::Set(Percentage(share)), ..self }
     }
 
     /// Sets the most units of debt, after [`RuleSpec::post_paid`].

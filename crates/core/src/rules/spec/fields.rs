@@ -10,7 +10,7 @@ use super::{RuleSpec, RulesSpec, StoreFailurePolicy, Whole};
 use crate::algorithm::{Algorithm, Limit, OnChange, WindowFrom};
 use crate::calendar::CalendarUnit;
 use crate::clock::Micros;
-use crate::rules::{EnforcedShare, RuleMode, Share, Unmatched};
+use crate::rules::{EnforcedShare, Percentage, RuleMode, Share, Unmatched};
 
 /// A field of rules, or of a part of them.
 #[derive(Clone, Copy, Debug)]
@@ -272,6 +272,12 @@ impl RuleSpec {
             "Most holds of a key, with reservable: 1 to 10000; default 1000.",
         )
         .within(MAX_HOLDS),
+        value::<Percentage>(
+            "hold-share",
+            "Most that a reservation holds, with reservable: 1% to 100% of the units at once (burst, else limit), at \
+             least one unit. A larger cost is held by as many, and charged in full when it is settled. Default: its cost.",
+        )
+        .message("hold_share_ppm"),
         value::<RuleMode>(
             "mode",
             "enforce; shadow: the rule is decided, counted and reported, but refuses no request; off: it is \

@@ -8,7 +8,7 @@ use super::problem::{InvalidField, Problems};
 use crate::algorithm::{Algorithm, Limit, LimitError, Window};
 use crate::clock::Micros;
 use crate::reservation::{Holds, Reservation};
-use crate::rules::{Grant, HoldTerms, OnStoreFailure, Share};
+use crate::rules::{Grant, HoldTerms, OnStoreFailure, Percentage, Share};
 
 pub(crate) const BOOLEAN: &str = "must be true or false";
 pub(crate) const SHARE: &str = "must be a number above 0 and at most 1, such as 0.5";
@@ -17,6 +17,9 @@ pub(crate) const NO_DEBT: &str =
 const HOLD: &str = "must be 100ms to 24h in whole milliseconds";
 pub(super) const MAX_HOLDS: Whole = Whole { from: 1, to: Holds::MAX as u64 };
 pub(super) const BURST: Whole = Whole { from: 1, to: Limit::MAX_UNITS };
+const HOLD_SHARE: &str = "must be 1% to 100%, such as 20%";
+/// The least part that a reservation may hold, in millionths.
+const MIN_HOLD_SHARE: u32 = 10_000;
 const POLICY: &str = "must be error, allow, deny or local";
 
 /// Units per window, and the algorithm.
@@ -51,6 +54,7 @@ pub(crate) struct HoldSpec {
     pub(crate) reservable: Field<bool>,
     pub(crate) hold: Field<Micros>,
     pub(crate) max_holds: Field<u64>,
+    pub(crate) hold_share: Field<Percentage>,
 }
 
 /// The debt of a rule whose costs come later.
@@ -143,6 +147,8 @@ impl HoldSpec {
             |time: &Micros| (Reservation::MIN_HOLD..=Reservation::MAX_HOLD).contains(time);
         let longest = problems.check("hold", &self.hold, HOLD, is_time);
         let most = problems.whole("max-holds", self.max_holds, MAX_HOLDS);
+        let is_share = |Percentage(share): &Percentage| share.millionths() >= MIN_HOLD_SHARE;
+        let share = problems.check("hold-share", &self.hold_share, HOLD_SHARE, is_share);
         let holds = reservable? == Some(true) || has_slots;
         if !holds && !self.hold.is_unset() {
             problems.add("hold", "only with reservable: true or concurrency");
@@ -150,11 +156,15 @@ impl HoldSpec {
         if !holds && !self.max_holds.is_unset() {
             problems.add("max-holds", "only with reservable: true");
         }
+        if !holds && !self.hold_share.is_unset() {
+            problems.add("hold-share", "only with reservable: true");
+        }
         let default = if has_slots { Holds::MAX } else { Self::DEFAULT_MOST };
-        let (longest, most) = (longest?.copied(), most?);
+        let (longest, most, share) = (longest?.copied(), most?, share?.copied());
         Ok(holds.then(|| HoldTerms {
             longest: longest.unwrap_or(Self::DEFAULT_TIME),
             most: most.and_then(|most| u32::try_from(most).ok()).unwrap_or(default),
+            share: share.map(|Percentage(share)| share),
         }))
     }
 }

@@ -15,7 +15,7 @@ use super::{
 use crate::algorithm::{Algorithm, Cost, Limit, OnChange, Window, WindowFrom};
 use crate::clock::Micros;
 use crate::rules::{
-    EnforcedShare, Grant, Matcher, Mode, Override, Part, Pattern, Rule, RuleMode, Share,
+    EnforcedShare, Grant, Matcher, Mode, Override, Part, Pattern, Percentage, Rule, RuleMode, Share,
 };
 
 /// Most bytes of the endpoint in a name that is made from it.
@@ -110,6 +110,11 @@ pub struct RuleSpec {
     #[cfg_attr(feature = "serde", serde(alias = "max_holds"))]
     #[cfg_attr(feature = "serde", serde(skip_serializing_if = "Field::is_unset"))]
     pub max_holds: Field<u64>,
+    /// Most that a reservation may hold, with `reservable`: 1 % to 100 % of the units at once; by default
+    /// its cost.
+    #[cfg_attr(feature = "serde", serde(alias = "hold_share"))]
+    #[cfg_attr(feature = "serde", serde(skip_serializing_if = "Field::is_unset"))]
+    pub hold_share: Field<Percentage>,
     /// Other notation of `mode`: `true` is `shadow`, `false` is `enforce`.
     #[cfg_attr(feature = "serde", serde(skip_serializing_if = "Field::is_unset"))]
     pub shadow: Field<bool>,
@@ -313,8 +318,9 @@ impl RuleSpec {
         let cost = self.build_cost(problems);
         let post_paid = problems.read("post-paid", self.post_paid, BOOLEAN);
         let is_post_paid = post_paid.is_ok_and(|given| given == Some(true));
-        let Self { reservable, hold, max_holds, .. } = *self;
-        let holds = HoldSpec { reservable, hold, max_holds }.build(has_slots, problems);
+        let Self { reservable, hold, max_holds, hold_share, .. } = *self;
+        let holds = HoldSpec { reservable, hold, max_holds, hold_share };
+        let holds = holds.build(has_slots, problems);
         let is_reservable = matches!(holds, Ok(Some(_))) && !has_slots;
         let later = is_reservable.then_some("reservable");
         let later = is_post_paid.then_some("post-paid").or(later);
@@ -432,6 +438,7 @@ impl RuleSpec {
             ("max-debt", !self.max_debt.is_unset()),
             ("reservable", !self.reservable.is_unset()),
             ("max-holds", !self.max_holds.is_unset()),
+            ("hold-share", !self.hold_share.is_unset()),
             ("on-change", !self.on_change.is_unset()),
             ("near-limit", !self.near_limit.is_unset()),
         ] {

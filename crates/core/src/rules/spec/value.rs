@@ -9,7 +9,7 @@ use super::{Field, StoreFailurePolicy};
 use crate::algorithm::{Algorithm, Limit, OnChange, WindowFrom};
 use crate::calendar::CalendarUnit;
 use crate::clock::Micros;
-use crate::rules::{EnforcedShare, RuleMode, Share, Unmatched};
+use crate::rules::{EnforcedShare, Percentage, RuleMode, Share, Unmatched};
 
 /// Digits after the decimal point of a share.
 const SHARE_DIGITS: usize = 6;
@@ -229,13 +229,30 @@ impl FieldType for EnforcedShare {
     const KIND: ValueKind = ValueKind::Percentage;
 
     fn read(value: Value) -> Option<Self> {
-        let text = value.into_text()?;
-        decimal(text.strip_suffix('%')?.trim_end(), SHARE_DIGITS - 2).and_then(Self::new)
+        percentage(value).and_then(Self::new)
     }
 
     fn write(&self) -> Value {
         Value::Text(self.to_string())
     }
+}
+
+impl FieldType for Percentage {
+    const KIND: ValueKind = ValueKind::Percentage;
+
+    fn read(value: Value) -> Option<Self> {
+        percentage(value).and_then(Share::new).map(Self)
+    }
+
+    fn write(&self) -> Value {
+        let text = EnforcedShare::new(self.0.millionths()).map(|share| share.to_string());
+        Value::Text(text.unwrap_or_default())
+    }
+}
+
+/// Returns the millionths of a percentage.
+fn percentage(value: Value) -> Option<u32> {
+    decimal(value.into_text()?.strip_suffix('%')?.trim_end(), SHARE_DIGITS - 2)
 }
 
 /// Reads a decimal number with up to `digits` digits after the point, times 10 to that power.
@@ -385,7 +402,7 @@ mod tests {
             field(prop::sample::select(StoreFailurePolicy::ALL.to_vec())),
             field(any::<bool>()),
             field(any::<bool>()),
-            field(shares),
+            field(shares.clone()),
         );
         let about = (field(any::<u64>()), field(text()), texts(), matcher(), texts());
         let rest = (
@@ -394,7 +411,13 @@ mod tests {
             field(enforced),
             field(prop::sample::select(OnChange::ALL.to_vec())),
             field(any::<bool>()),
-            (field(any::<u64>()), field(any::<bool>()), field(any::<u64>()), field(any::<bool>())),
+            (
+                field(any::<u64>()),
+                field(any::<bool>()),
+                field(any::<u64>()),
+                field(any::<bool>()),
+                field(shares.clone().prop_map(Percentage)),
+            ),
             prop::collection::vec(exception(), 0..3),
         );
         (about, rate, failure, rest).prop_map(|(about, rate, failure, rest)| {
@@ -403,7 +426,7 @@ mod tests {
             let (local_share, on_store_failure, fail_open, breaker_opens_rule, near_limit) =
                 failure;
             let (shadow, mode, enforce, on_change, overridable, later, overrides) = rest;
-            let (cost, post_paid, max_debt, reservable) = later;
+            let (cost, post_paid, max_debt, reservable, hold_share) = later;
             RuleSpec {
                 version,
                 name,
@@ -422,6 +445,7 @@ mod tests {
                 reservable,
                 hold: Field::Unset,
                 max_holds: Field::Unset,
+                hold_share,
                 shadow,
                 mode,
                 enforce,

@@ -14,7 +14,7 @@ use crate::clock::Timestamp;
 use crate::control::{KeyOverride, OverrideChange, OverrideKind};
 use crate::journal::{Change, RestoredValue, Space};
 use crate::operation::{Action, Reply, StoreHit, StoreRequest};
-use crate::rules::{Grant, Key, Mode};
+use crate::rules::{Grant, Key, Mode, Share};
 use crate::store::StoreError;
 
 const BAN: u8 = 1;
@@ -33,6 +33,7 @@ struct OwnedHit {
     change: Option<OverrideChange>,
     mode: Mode,
     max_holds: Option<u32>,
+    cost_share: Option<Share>,
 }
 
 impl OwnedHit {
@@ -46,6 +47,7 @@ impl OwnedHit {
             action,
             mode,
             max_holds,
+            cost_share,
             ..
         } = *hit;
         let (key, grant, change) = (hit.key.clone(), *hit.grant, hit.change.cloned());
@@ -61,6 +63,7 @@ impl OwnedHit {
             change,
             mode,
             max_holds,
+            cost_share,
         }
     }
 
@@ -90,6 +93,7 @@ impl OwnedHit {
             change: change.as_ref(),
             mode: *mode,
             max_holds: self.max_holds,
+            cost_share: self.cost_share,
         }
     }
 }

@@ -186,8 +186,10 @@ impl<'a> ReplyReader<'a> {
     fn held(&mut self) -> Result<Held, StoreError> {
         let (units, holds) = (self.number()?, self.number()?);
         let holds = u32::try_from(holds).map_err(|_| StoreError::Garbled)?;
-        let (has_own, denies) = (self.number()? == 1, self.number()? == 1);
-        Ok(Held { units, holds, has_own, denies })
+        // One more than its units.
+        let own = self.number()?.checked_sub(1);
+        let denies = self.number()? == 1;
+        Ok(Held { units, holds, own, denies })
     }
 
     /// Reads what became of the reservation of a request that was executed.

@@ -33,7 +33,10 @@ fn is_plain_hit(hit: &StoreHit<'_>) -> bool {
         Action::Peek(_) => !hit.overridable,
         _ => false,
     };
-    is_plain_action && policy(hit).is_none() && (max_debt(hit).is_none() || hit.max_holds.is_some())
+    is_plain_action
+        && hit.cost_share.is_none()
+        && policy(hit).is_none()
+        && (max_debt(hit).is_none() || hit.max_holds.is_some())
 }
 
 /// Returns the policy for changes of the limit. Only limits are kept.

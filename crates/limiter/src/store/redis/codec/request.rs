@@ -46,6 +46,9 @@ const UNITS_PER_WORK: u64 = 20;
 /// Added to the code of the action of a hit whose rule holds.
 const HOLDS: u64 = 64;
 
+/// Added to the use of a hit whose cost is cut to a share of what its key allows.
+const CUTS_COST: u64 = 4;
+
 /// Added to the code of the action of a hit in the windows of a calendar.
 const CALENDAR: u64 = 128;
 
@@ -235,9 +238,12 @@ impl ScriptRequest {
                     Action::Hold(_) => 1,
                     Action::Settle(_) => 2,
                     _ => 0,
-                },
+                } + if hit.cost_share.is_some() { CUTS_COST } else { 0 },
             );
             self.push_text(hit.key.rule());
+            if let Some(share) = hit.cost_share {
+                write_number(&mut self.argument, share.millionths().into());
+            }
         }
         if let Some(policy) = policy(hit) {
             write_number(&mut self.argument, policy_code(policy));
