@@ -120,7 +120,8 @@ async fn costs_and_reports_are_counted_in_memory_and_in_redis() {
     assert_counts(&Rlaas::start_from(&rules, &[])).await;
     let redis = RedisServer::start();
     let url = format!("store.redis.url={}", redis.url());
-    assert_counts(&Rlaas::start_from(&rules, &["store.backend=redis", &url])).await;
+    let on_redis = ["store.backend=redis", &url, "store.redis.timeout=10s"];
+    assert_counts(&Rlaas::start_from(&rules, &on_redis)).await;
 }
 
 #[tokio::test]

@@ -219,7 +219,8 @@ async fn reservations_hold_and_settle_in_memory_and_in_redis() {
     assert_late_commits(&memory).await;
     let redis = RedisServer::start();
     let url = format!("store.redis.url={}", redis.url());
-    let redis = Rlaas::start_from(&rules, &["store.backend=redis", &url]);
+    let on_redis = ["store.backend=redis", &url, "store.redis.timeout=10s"];
+    let redis = Rlaas::start_from(&rules, &on_redis);
     assert_reservations(&redis).await;
     assert_late_commits(&redis).await;
 }
@@ -305,7 +306,8 @@ async fn without_its_store_a_reservation_has_no_id_and_a_commit_fails() {
     let rules = dir.write("rules.yaml", rules);
     let mut redis = RedisServer::start();
     let url = format!("store.redis.url={}", redis.url());
-    let server = Rlaas::start_from(&rules, &["store.backend=redis", &url]);
+    let on_redis = ["store.backend=redis", &url, "store.redis.timeout=1s"];
+    let server = Rlaas::start_from(&rules, &on_redis);
     let mut client = ReservationClient::new(connect(server.grpc()).await);
     let held = reserve(&mut client, wanted("alice", 3)).await.expect("a reservation");
     redis.kill();

@@ -17,8 +17,8 @@ use rlaas_limiter::{CheckError, KeyChange, OpenReservation, Settling, Verdict};
 use rlaas_testkit::redis::RedisServer;
 use rlaas_testkit::service::{Service, T0};
 
-/// The farthest that the clock steps back from its latest time: what has ended is kept for as long.
-const MAX_STEP_BACK_US: i64 = 1_000_000;
+/// The farthest that the clock steps back from its latest time, in microseconds: what has ended is kept for as long.
+const STEP_BACK: u64 = 1_000_000;
 
 /// The user of [`HoldRule::by_file`].
 const BY_FILE: u8 = 1;
@@ -171,7 +171,7 @@ pub(super) fn case_of_hold_shares() -> impl Strategy<Value = HoldCase> {
         3 => Just(0_i64),
         3 => 0..=2_000_000_i64,
         3 => 0..=45_000_000_i64,
-        1 => -MAX_STEP_BACK_US..=0,
+        1 => -STEP_BACK.cast_signed()..=0,
     ];
     let acts = prop::collection::vec((micros, share_act()), 1..=40);
     (prop::collection::vec(rule(), 1..=4), any::<bool>(), acts)
@@ -184,6 +184,8 @@ struct Limiters {
     services: [Service; 3],
     now: Timestamp,
     reserved: Vec<Reserved>,
+    /// Ends of holds, ended or not.
+    ends: Vec<Timestamp>,
     /// Overrides of users with their ends. `None` is unlimited.
     granted: [Option<(Option<u64>, Timestamp)>; 3],
 }
@@ -208,17 +210,28 @@ pub(super) async fn run(case: HoldCase, server: &Arc<RedisServer>) -> Result<usi
         Service::on_redis(rules(true), Arc::clone(server)),
         Service::on_bounded_memory(rules(false), one_shard),
     ];
-    let acts = case.acts.clone();
-    let mut limiters =
-        Limiters { case, services, now: T0, reserved: Vec::new(), granted: [None; 3] };
+    let (acts, overridable) = (case.acts.clone(), case.overridable);
+    let mut limiters = Limiters {
+        case,
+        services,
+        now: T0,
+        reserved: Vec::new(),
+        ends: Vec::new(),
+        granted: [None; 3],
+    };
     let (mut cut, mut latest) = (0, T0.as_micros());
     for (micros, act) in acts {
+        // A step back may revive an override or a hold that has ended, unless it was removed already.
+        let now = limiters.now.as_micros();
+        let has_ended = |end: &Timestamp| (latest - 2 * STEP_BACK..=now).contains(&end.as_micros());
+        let may_step_back = !overridable && !limiters.ends.iter().any(has_ended);
+        let micros = if may_step_back { micros } else { micros.max(0) };
         if micros < 0 {
             // Memory does not note the time of a call that finds no reservation.
             limiters.take(ShareAct::Check { user: 0, cost: 0 }).await?;
         }
-        let now = limiters.now.as_micros().checked_add_signed(micros).expect("a time");
-        limiters.now = Timestamp::from_micros(now.max(latest - MAX_STEP_BACK_US.unsigned_abs()));
+        let now = now.checked_add_signed(micros).expect("a time");
+        limiters.now = Timestamp::from_micros(now.max(latest - STEP_BACK));
         latest = latest.max(now);
         limiters.services.iter().for_each(|service| service.set_clock(limiters.now));
         cut += usize::from(limiters.take(act).await?);
@@ -260,6 +273,7 @@ impl Limiters {
                     answers.push((ends_at, shown(extended.map(|(verdict, _)| verdict))));
                 }
                 equal(&answers, &context)?;
+                self.ends.extend(answers[0].0);
             }
             ShareAct::Settle { which, actual, counts_ended } => {
                 let Some(Reserved { open, user, cost }) = self.which(which) else {
@@ -339,6 +353,7 @@ impl Limiters {
             opens.extend(open);
         }
         equal(&answers, context)?;
+        self.ends.extend(answers[0].0);
         let opens: Result<[OpenReservation; 3], _> = opens.try_into();
         if let Ok(open) = opens {
             self.reserved.push(Reserved { open, user, cost });
