@@ -5,6 +5,7 @@ use jiff::{SignedDuration, Timestamp};
 use prost_types::Duration;
 
 use crate::ratelimit::admin::v1::KeyState;
+use crate::ratelimit::v1::Algorithm;
 use crate::wait_words;
 
 /// Longest wait that is shown as a length of time; a longer one is shown by the moment when it ends.
@@ -14,12 +15,15 @@ const ALMOST_A_MINUTE: SignedDuration = SignedDuration::new(59, 999_999_999);
 
 impl KeyState {
     /// Returns what is used of a limit, such as `2,500 of 2,500 used, 12 of debt`; of a bucket what is left of
-    /// its burst, such as `0 of 50 at once, 300 per min`.
+    /// its burst, such as `0 of 50 at once, 300 per min`; of slots those that are held, `5 of 5 in use`.
     pub fn use_words(&self, number: impl Fn(i64) -> String) -> String {
         let at_once = number(self.capacity());
         // What is held is not left, and is no debt.
         let owed = self.remaining.saturating_add(self.held).min(0).saturating_neg();
         let debt = if owed > 0 { format!(", {} of debt", number(owed)) } else { String::new() };
+        if self.algorithm() == Algorithm::Concurrency {
+            return format!("{} of {at_once} in use", number(self.held));
+        }
         if !self.algorithm().has_burst() {
             return format!("{} of {at_once} used{debt}", number(self.used.min(self.limit)));
         }
@@ -85,7 +89,6 @@ fn signed(duration: Duration) -> SignedDuration {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::ratelimit::v1::Algorithm;
 
     fn state(limit: i64, used: i64, remaining: i64) -> KeyState {
         KeyState { limit, used, remaining, ..KeyState::default() }
@@ -111,6 +114,10 @@ mod tests {
             (bucket(state(300, 50, 0)), "0 of 50 at once, 300 per min"),
             (bucket(KeyState { held: 5, ..state(300, 1, 44) }), "44 of 50 at once, 300 per min"),
             (bucket(state(300, 53, -3)), "0 of 50 at once, 300 per min, 3 of debt"),
+            (
+                KeyState { held: 5, algorithm: Algorithm::Concurrency.into(), ..state(5, 0, 0) },
+                "5 of 5 in use",
+            ),
             (
                 KeyState { window: Some(seconds(90)), ..bucket(state(5, 0, 9)) },
                 "9 of 9 at once, 5 per 90s",

@@ -5,6 +5,7 @@ use maud::{Markup, html};
 use rlaas_proto::ratelimit::admin::v1::{
     ApiKey, KeyState, LookUpRequest, LookUpResponse, TopKey, UserKey,
 };
+use rlaas_proto::ratelimit::v1::Algorithm;
 
 use super::render::{KeyPage, key_override};
 use super::{MatchingKey, written};
@@ -16,7 +17,7 @@ use crate::pages::project::keys::state_text;
 use crate::pages::search::{key_link, typed_key};
 use crate::rule_words::{project_name, refuses_nothing, rule_link};
 use crate::table::Table;
-use crate::text::{foreign, number};
+use crate::text::{foreign, number, or_dash};
 use crate::visit::Visitor;
 
 /// Most keys that are shown.
@@ -83,6 +84,12 @@ impl RecentKey {
     fn refuses_nothing(&self) -> bool {
         refuses_nothing(self.matching.met.mode()).is_some()
     }
+
+    /// Returns `true` if reservations take its units, which are not counted by key.
+    fn reserves(&self) -> bool {
+        let rule = &self.matching.rule;
+        rule.reservable || rule.algorithm() == Algorithm::Concurrency
+    }
 }
 
 impl RecentKeys {
@@ -142,7 +149,7 @@ impl RecentKeys {
         let (visitor, user_id) = (&page.frame.visitor, page.search.get("user_id"));
         let keys = self.keys.iter().enumerate();
         let keys = keys.filter(|(_, key)| key.refuses_nothing() == in_shadow).collect::<Vec<_>>();
-        let caption = "Those that refuse first. Refused, and units allowed: in the last hour";
+        let caption = "Those that refuse first. Refused, and units allowed without reservations: in the last hour";
         let table = Table::<(usize, &RecentKey)>::new(subject, caption)
             .cards()
             .text("Rule", |(_, key)| rule_link(&key.top.project_id, &key.top.rule))
@@ -160,7 +167,7 @@ impl RecentKeys {
                 }
             })
             .right("Refused", |(_, key)| number(key.top.count))
-            .right("Allowed", |(_, key)| number(key.taken))
+            .right("Allowed", |(_, key)| or_dash((!key.reserves()).then(|| number(key.taken))))
             .text("Project", |(_, key)| project_name(&key.top.project_id));
         let forms = |(position, key): &(usize, &RecentKey)| page.forms(*position, &key.matching);
         let table = if page.found.is_none() { table.wide("Change", forms) } else { table };
