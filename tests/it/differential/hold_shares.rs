@@ -124,9 +124,14 @@ fn rule() -> impl Strategy<Value = HoldRule> {
         } else {
             (", window: 60s", kept)
         };
-        let more = format!("{window}, reservable: true, hold: 90s, max-holds: 6{debt}{mode}{kept}");
-        let burst = burst.filter(|_| has_burst);
-        HoldRule { algorithm, units, burst, by_file, share_ppm, more }
+        HoldRule {
+            algorithm,
+            units,
+            burst: burst.filter(|_| has_burst),
+            by_file,
+            share_ppm,
+            more: format!("{window}, reservable: true, hold: 90s, max-holds: 6{debt}{mode}{kept}"),
+        }
     });
     let slots = (1..=4_u64, modes.clone()).prop_map(|(units, mode)| HoldRule {
         algorithm: "concurrency",
