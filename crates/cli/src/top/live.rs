@@ -275,7 +275,7 @@ mod tests {
             "requests per second: 1500.0 allowed, 400.0 denied (20.0 % of the three), 100.0 failed; 2.0 not valid"
         );
         let columns: Vec<_> = lines[4].split_whitespace().collect();
-        assert_eq!(columns, ["-", "pay", "20000", "0", "5000", "0", "20000", "0"]);
+        assert_eq!(columns, ["-", "pay", "20000", "0", "5000", "0", "20000", "0", "0"]);
         view.rule = Some("pay".to_owned());
         let of_rule = &view.lines(24)[2];
         assert_eq!(of_rule, "decisions of the rule per second: 2000.0 allow, 500.0 deny");
