@@ -9,8 +9,8 @@
 //! is a single number.
 
 use super::{
-    Algorithm, Cost, Decision, Limit, LimitChange, MAX_COUNT, Outcome, TakenUnits, Window, first_use,
-    window_index,
+    Algorithm, Cost, Decision, Limit, LimitChange, MAX_COUNT, Outcome, TakenUnits, Window,
+    first_use, window_index,
 };
 use crate::calendar::Calendar;
 use crate::clock::{Micros, Timestamp};
