@@ -48,7 +48,7 @@ impl Service {
     ) -> Result<proto::LookUpResponse, Status> {
         let proto::LookUpRequest { user_id, project_id } = request.get_ref();
         let projects = self.projects_of(caller(request)?, project_id, OPERATE)?;
-        let typed = TypedApiKey::find(user_id);
+        let typed = TypedApiKey::whole(user_id);
         if let Some(typed) = typed {
             let key = self.api_key(request, typed.id()).await;
             // A secret that is not known is still no user id.

@@ -32,7 +32,7 @@ pub(crate) async fn of_user(
     match found.coverage {
         Some(coverage) => lines += &text::coverage(coverage),
         // Of an API key nothing is counted.
-        None if TypedApiKey::find(user).is_some() => {}
+        None if TypedApiKey::whole(user).is_some() => {}
         None => lines += "refusals are not counted: telemetry.top-keys is off\n",
     }
     let others = found.keyed_otherwise.len() as u64 + u64::from(found.keyed_otherwise_left_out);

@@ -88,7 +88,7 @@ fn part(text: &str) -> Result<Input, String> {
 fn id_of_secret(text: &str) -> Result<Input, String> {
     let is_id =
         text.len() == API_KEY_ID_LEN && text.bytes().all(|byte| byte.is_ascii_alphanumeric());
-    let id = if is_id { Some(text) } else { TypedApiKey::find(text).map(|key| key.id()) };
+    let id = if is_id { Some(text) } else { TypedApiKey::at_start(text).map(|key| key.id()) };
     id.map(|id| Input::Text(id.to_owned())).ok_or_else(|| {
         "must be an id of 8 characters, or begin with rlaas_live_ and them".to_owned()
     })

@@ -23,17 +23,25 @@ impl<'a> TypedApiKey<'a> {
     /// Returns the longest of all that look like an API key in a text. An id of something else may look the same,
     /// unless it [is a secret](Self::is_secret).
     pub fn find(text: &'a str) -> Option<Self> {
-        let keys = text.match_indices(API_KEY_PREFIX).filter_map(|(start, _)| {
-            let (environment, random) = text[start + API_KEY_PREFIX.len()..].split_once('_')?;
-            let is_lower = |byte: u8| byte.is_ascii_lowercase() || byte.is_ascii_digit();
-            let is_environment = (1..=MAX_ENVIRONMENT_LEN).contains(&environment.len())
-                && environment.bytes().all(is_lower);
-            let len = random.bytes().take_while(u8::is_ascii_alphanumeric).count();
-            let end = text.len() - random.len() + API_KEY_ID_LEN;
-            let is_key = is_environment && len >= API_KEY_ID_LEN;
-            is_key.then(|| Self { beginning: &text[start..end], len })
-        });
-        keys.max_by_key(|key| key.len)
+        let starts = text.match_indices(API_KEY_PREFIX);
+        starts.filter_map(|(start, _)| Self::at_start(&text[start..])).max_by_key(|key| key.len)
+    }
+
+    /// Returns the API key, or its beginning, that a text begins with.
+    pub fn at_start(text: &'a str) -> Option<Self> {
+        let (environment, random) = text.strip_prefix(API_KEY_PREFIX)?.split_once('_')?;
+        let is_lower = |byte: u8| byte.is_ascii_lowercase() || byte.is_ascii_digit();
+        let is_environment = (1..=MAX_ENVIRONMENT_LEN).contains(&environment.len())
+            && environment.bytes().all(is_lower);
+        let len = random.bytes().take_while(u8::is_ascii_alphanumeric).count();
+        let end = text.len() - random.len() + API_KEY_ID_LEN;
+        (is_environment && len >= API_KEY_ID_LEN).then(|| Self { beginning: &text[..end], len })
+    }
+
+    /// Returns the API key, or its beginning, that a text consists of.
+    pub fn whole(text: &'a str) -> Option<Self> {
+        let is_whole = |key: &Self| key.beginning.len() - API_KEY_ID_LEN + key.len == text.len();
+        Self::at_start(text).filter(is_whole)
     }
 
     /// Returns the id.
@@ -75,6 +83,19 @@ mod tests {
             "rlaas_t_éééé",
         ] {
             assert_eq!(TypedApiKey::find(text), None, "{text}");
+        }
+    }
+
+    #[test]
+    fn a_text_may_be_an_api_key_or_begin_with_it() {
+        for (text, begins, is_whole) in [
+            ("rlaas_live_AbCd1234", true, true),
+            ("rlaas_live_AbCd1234xyz9", true, true),
+            ("rlaas_live_AbCd1234-team", true, false),
+            ("KEY=rlaas_live_AbCd1234", false, false),
+        ] {
+            let found = [TypedApiKey::at_start(text), TypedApiKey::whole(text)];
+            assert_eq!(found.map(|key| key.is_some()), [begins, is_whole], "{text}");
         }
     }
 }
