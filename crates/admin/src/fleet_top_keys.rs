@@ -84,9 +84,6 @@ pub(super) struct QueryMessage {
     value: String,
     #[prost(bool, tag = "6")]
     is_hashed: bool,
-    /// Position in [`TopKind::ALL`] of the kind that is asked for alone, by an older instance.
-    #[prost(uint32, optional, tag = "7")]
-    only: Option<u32>,
 }
 
 /// The lists of other instances as far as they were read, by instance.
@@ -252,8 +249,7 @@ impl QueryMessage {
                 query.value.is_empty() || Key::values_in(key).iter().any(|value| is_value(value))
             };
             TopKind::ALL.map(|kind| {
-                let is_asked = query.only.is_none_or(|only| only == kind as u32);
-                let selects = |rule: &StatsKey| is_asked && query.selects(rule);
+                let selects = |rule: &StatsKey| query.selects(rule);
                 BusiestKeys::new(&top_keys.windows(kind, query.window(), selects), is_wanted)
             })
         });

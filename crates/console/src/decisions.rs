@@ -1,6 +1,6 @@
 //! Decisions of the past, as `WatchStats` sends them; and of when and of which instances they are shown.
 
-use std::collections::HashMap;
+use std::collections::{HashMap, HashSet};
 
 use maud::{Markup, html};
 use prost_types::{Duration, Timestamp};
@@ -94,21 +94,35 @@ pub(super) fn requests_by_project(points: &[WatchStatsResponse]) -> HashMap<&str
     projects
 }
 
-/// Returns the requests of a project out of those of each. `None` if they are not known: there is no point, an
-/// instance is missing or of an earlier version, which tells none, or others are busier.
-pub(super) fn requests_of(
-    id: &str,
-    by_project: &HashMap<&str, RequestStats>,
-    points: &[WatchStatsResponse],
-) -> Option<RequestStats> {
-    let is_whole = |point: &WatchStatsResponse| {
+/// The requests of projects, where they are known.
+pub(super) struct ProjectRequests<'a> {
+    by_project: HashMap<&'a str, RequestStats>,
+    /// Whether other projects had none. If not there is no point, an instance is missing, or others are busier.
+    is_whole: bool,
+    /// Those whose rules have decided. Without requests an instance is of an earlier version, which tells none.
+    deciding: HashSet<&'a str>,
+}
+
+impl<'a> ProjectRequests<'a> {
+    pub(super) fn new(points: &'a [WatchStatsResponse]) -> Self {
         let is_missing = |coverage: &Coverage| !coverage.missing.is_empty();
-        point.other_requests.is_none()
-            && !point.coverage.as_ref().is_some_and(is_missing)
-            && !point.rules.iter().any(|stats| stats.project_id == id && stats.decisions() > 0)
-    };
-    let is_none = || !points.is_empty() && points.iter().all(is_whole);
-    by_project.get(id).cloned().or_else(|| is_none().then(RequestStats::default))
+        let is_whole = |point: &WatchStatsResponse| {
+            point.other_requests.is_none() && !point.coverage.as_ref().is_some_and(is_missing)
+        };
+        let stats = points.iter().flat_map(|point| &point.rules);
+        let deciding = stats.filter(|stats| stats.decisions() > 0).map(|stats| &*stats.project_id);
+        Self {
+            by_project: requests_by_project(points),
+            is_whole: !points.is_empty() && points.iter().all(is_whole),
+            deciding: deciding.collect(),
+        }
+    }
+
+    /// Returns the requests of a project; `None` if they are not known.
+    pub(super) fn of_project(&self, id: &str) -> Option<RequestStats> {
+        let is_none = self.is_whole && !self.deciding.contains(id);
+        self.by_project.get(id).cloned().or_else(|| is_none.then(RequestStats::default))
+    }
 }
 
 /// Says of when and of which instances the numbers are.

@@ -273,6 +273,11 @@ impl HitReply {
     pub const fn new(decision: Decision, taken: u64) -> Self {
         Self { decision, taken, applied: None, held: None }
     }
+
+    /// Returns the units that the reservation of the request holds; `None` if it holds none of the key.
+    pub fn own_hold(&self) -> Option<u64> {
+        self.held.as_ref().and_then(|held| held.own)
+    }
 }
 
 /// The place of a state. Hits of one shard are decided in one atomic step.

@@ -249,7 +249,7 @@ impl RuleDecision {
             source: result.source,
             is_near_limit: rule.near_limit.is_some_and(|from| is_near(from, rule, hit, result)),
             is_held: result.reply.held.as_ref().is_some_and(|held| held.denies),
-            held: result.reply.held.as_ref().and_then(|held| held.own).unwrap_or_default(),
+            held: result.reply.own_hold().unwrap_or_default(),
         }
     }
 

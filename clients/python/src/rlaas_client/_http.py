@@ -26,11 +26,8 @@ class Rejection(NamedTuple):
     status: HTTPStatus
     headers: Headers
     document: dict[str, Any]
-
-    @property
-    def body(self) -> bytes:
-        """Returns the problem document in JSON."""
-        return json.dumps(self.document, separators=(",", ":")).encode()
+    # The problem document in JSON.
+    body: bytes
 
 
 async def admit(client: BaseClient[Any, Any], key_function: KeyFunction, request: Request) -> Headers | Rejection:
@@ -100,9 +97,9 @@ def _problem(status: HTTPStatus, detail: str, headers: Headers | None = None, **
 
 
 def _rejection(status: HTTPStatus, document: dict[str, Any], headers: Headers) -> Rejection:
-    rejection = Rejection(status, [("content-type", "application/problem+json"), *headers], document)
-    rejection.headers.append(("content-length", str(len(rejection.body))))
-    return rejection
+    body = json.dumps(document, separators=(",", ":")).encode()
+    of_body = [("content-type", "application/problem+json"), ("content-length", str(len(body)))]
+    return Rejection(status, of_body + headers, document, body)
 
 
 def _rules(verdict: Verdict) -> Iterator[RuleDecision]:

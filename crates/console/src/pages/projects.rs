@@ -10,7 +10,7 @@ use rlaas_proto::ratelimit::v1::UnmatchedPolicy;
 
 use super::now::share;
 use crate::calls::{CHANGE_TIME, EVERY_PROJECT, READ_TIME, every, field_of, within};
-use crate::decisions::{SPAN_NAME, history, requests_by_project, requests_of};
+use crate::decisions::{ProjectRequests, SPAN_NAME, history};
 use crate::fields::{FormFields, Link, UNNAMED, search_input};
 use crate::form::{Field, FieldChoice, FieldKind, Form, FormPlace, RefusedForm};
 use crate::layout::failure;
@@ -157,8 +157,8 @@ impl ListedProjects {
                 || project.display_name.to_lowercase().contains(&text)
         });
         let fitting = projects.len();
-        let by_project = requests_by_project(points);
-        let listed = |project: Project| (requests_of(&project.id, &by_project, points), project);
+        let requests = ProjectRequests::new(points);
+        let listed = |project: Project| (requests.of_project(&project.id), project);
         let page = projects.into_iter().skip((number - 1) * PAGE_SIZE).take(PAGE_SIZE);
         Ok(Self { page: page.map(listed).collect(), search, number, fitting, all })
     }

@@ -19,6 +19,7 @@ use crate::visit::{Visit, Visitor};
 pub(crate) const FIELD: &str = "find";
 /// Longest text, in bytes: no id is longer.
 const MAX_TEXT: usize = 1024;
+
 /// Something with the name that was typed: what it is, and its page.
 type Named = (String, Link);
 

@@ -356,8 +356,7 @@ impl Execution<'_> {
             return;
         }
         let holds = |at: &usize| {
-            let held = results[*at].as_ref().and_then(|result| result.reply.held.as_deref());
-            held.is_some_and(|held| held.own.is_some())
+            results[*at].as_ref().is_some_and(|result| result.reply.own_hold().is_some())
         };
         let positions: Positions = group.positions.iter().copied().filter(holds).collect();
         let hits = positions.iter().filter_map(|at| self.plan.hits[*at].for_store());

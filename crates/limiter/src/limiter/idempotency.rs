@@ -17,7 +17,7 @@ use super::execution::{Execution, HitGroup};
 use super::{CheckError, Limiter};
 use crate::clock::Micros;
 use crate::idempotency::{CallId, IdempotencyRecord, Operation, RecordUse, RequestIdError};
-use crate::operation::{HitReply, StoreId};
+use crate::operation::StoreId;
 use crate::reservation::ReservationReply;
 use crate::rules::Request;
 use crate::store::Store;
@@ -140,9 +140,9 @@ impl Execution<'_> {
 
 /// Returns `true` if the group has taken or holds units.
 fn has_taken(group: &HitGroup, results: &[Option<HitResult>]) -> bool {
-    let holds = |reply: &HitReply| reply.held.as_ref().is_some_and(|held| held.own.is_some());
     let has_taken = |at: &usize| {
-        results[*at].as_ref().is_some_and(|result| result.reply.taken > 0 || holds(&result.reply))
+        let reply = results[*at].as_ref().map(|result| &result.reply);
+        reply.is_some_and(|reply| reply.taken > 0 || reply.own_hold().is_some())
     };
     group.positions.iter().any(has_taken)
 }

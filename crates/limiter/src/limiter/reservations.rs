@@ -448,7 +448,7 @@ impl ExecutedPlan {
 
 /// Returns `true` if the reservation of the request holds units of the hit.
 fn holds(result: Option<&HitResult>) -> bool {
-    result.is_some_and(|result| result.reply.held.as_ref().is_some_and(|held| held.own.is_some()))
+    result.is_some_and(|result| result.reply.own_hold().is_some())
 }
 
 /// Returns 128 random bits.

@@ -96,7 +96,7 @@ impl Summary {
 
     /// Adds the counts of another summary.
     pub fn add(&mut self, other: &Self) {
-        self.add_mapped(other, |key| Some(key.into()));
+        *self = Self::sum([&*self, other]);
     }
 
     /// Adds the counts of another summary under other keys. Keys without one are left out of the

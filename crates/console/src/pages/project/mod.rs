@@ -26,7 +26,7 @@ use super::rules::ListedRules;
 use super::undo::Undo;
 use crate::calls::{field_of, id_of_page, project};
 use crate::chart::tile;
-use crate::decisions::{SPAN_NAME, history, requests_by_project, requests_of};
+use crate::decisions::{ProjectRequests, SPAN_NAME, history};
 use crate::fields::{Link, UNNAMED};
 use crate::form::{Form, FormPlace, RefusedForm};
 use crate::layout::{Frame, failure};
@@ -76,7 +76,7 @@ async fn respond(visit: &Visit, field: &str, refused: Option<RefusedForm>) -> Re
             Undo::of_last(visitor, &project)
         );
         let points = points.unwrap_or_default();
-        let requests = requests_of(id, &requests_by_project(&points), &points);
+        let requests = ProjectRequests::new(&points).of_project(id);
         Ok::<_, PageError>(ProjectPage {
             frame: visit.frame("projects"),
             project,
