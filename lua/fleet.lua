@@ -3,7 +3,7 @@
 --
 -- KEYS[1]  the key of the operation; for `publish` the name of the channel, for `permissions` a key
 --          of its own, which is removed again
--- KEYS[2]  for `append`, if the entry is of a project: the log of the project
+-- KEYS[2]  for `append`, if the entry is of a project: the log of the project; for `append_once` the mark
 -- ARGV[1]  nonce       text, unique for each call: echoed in the reply
 -- ARGV[2]  operation   text: a name in `operations`
 -- ARGV[3]  and following: the arguments of the operation
@@ -79,6 +79,15 @@ function operations.append(key, most, content, most_of_project, ttl)
     call('PERSIST', project)
   end
   return { id }
+end
+
+-- STREAM: appends an entry, unless there is the mark KEYS[2]. Arguments: maximum number of entries, content, the
+-- end of the mark in ms since the epoch. Result: 1, or 0 if there was one.
+function operations.append_once(key, most, content, ends)
+  if call('GET', KEYS[2]) then return { 0 } end
+  add(key, most, '*', content)
+  call('SET', KEYS[2], '1', 'PXAT', ends)
+  return { 1 }
 end
 
 -- Reads entries, newest first. Arguments: largest and smallest id, number. Results: the entries.

@@ -20,7 +20,7 @@ const GROUPS: [(&str, &[&str]); 4] = [
             "help",
         ],
     ),
-    ("Decisions", &["check", "report", "reserve", "explain", "top", "tail"]),
+    ("Decisions", &["check", "report", "reserve", "explain", "top", "tail", "events"]),
     ("Rules", &["rule", "simulate", "test"]),
     (
         "Administration",

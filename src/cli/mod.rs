@@ -95,6 +95,9 @@ enum Command {
     /// Print decisions of one instance as they are made
     #[cfg(feature = "admin")]
     Tail(rlaas_cli::TailArgs),
+    /// Print the parts of limits that keys have used, by rules with notify-at
+    #[cfg(feature = "admin")]
+    Events(rlaas_cli::EventsArgs),
     /// Try rules on recorded traffic: who would be refused, and when
     Simulate(simulate::SimulateArgs),
     /// Print every metric with its type, unit, labels and help, as Markdown
@@ -234,6 +237,8 @@ impl Program {
             Command::Top(args) => rlaas_cli::top(&args),
             #[cfg(feature = "admin")]
             Command::Tail(args) => rlaas_cli::tail(&args),
+            #[cfg(feature = "admin")]
+            Command::Events(args) => rlaas_cli::events(&args),
             Command::Simulate(args) => simulate::run(&args),
             Command::Metrics(_) => rlaas_cli::print(&reference::metrics()),
             Command::Schema(args) => rlaas_cli::print(&schema::printed(&args)),

@@ -135,5 +135,9 @@ fn values(takes: &Takes) -> Value {
         Takes::Percentage => {
             json!({ "type": "string", "pattern": "^(100(\\.0+)?|[0-9]{1,2}(\\.[0-9]+)?) *%$" })
         }
+        Takes::Percentages => {
+            let share = values(&Takes::Percentage);
+            json!({ "anyOf": [share, { "type": "array", "items": share, "maxItems": 5 }] })
+        }
     }
 }

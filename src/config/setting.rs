@@ -66,6 +66,8 @@ pub enum Takes {
     Share,
     /// A percentage.
     Percentage,
+    /// One percentage or several.
+    Percentages,
 }
 
 impl Takes {
@@ -84,6 +86,7 @@ impl Takes {
             ValueKind::Duration => Self::Duration,
             ValueKind::Share => Self::Share,
             ValueKind::Percentage => Self::Percentage,
+            ValueKind::Percentages => Self::Percentages,
         })
     }
 }

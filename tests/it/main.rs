@@ -36,4 +36,5 @@ mod schema;
 mod sidecar;
 mod sources;
 mod telemetry;
+mod thresholds;
 mod workflows;

@@ -127,7 +127,7 @@ impl Administrator {
     }
 
     /// Runs the background work, for ever: reports this instance and its statistics to the fleet,
-    /// obeys modes that are set, and answers other instances that ask for top keys.
+    /// obeys modes that are set, answers other instances that ask for top keys, and tells events of thresholds.
     pub async fn run(&self) {
         let Shared { instances, modes, top_keys, stats, metrics, .. } = &*self.shared;
         let answer = async {
@@ -141,6 +141,7 @@ impl Administrator {
             Box::pin(instances.run()),
             Box::pin(modes.run()),
             Box::pin(stats.run()),
+            Box::pin(self.record_thresholds()),
             Box::pin(answer)
         );
     }

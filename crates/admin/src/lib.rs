@@ -29,6 +29,7 @@ pub mod routes;
 mod running;
 mod selector;
 mod stats;
+mod thresholds;
 mod top_keys;
 
 pub use administrator::{AdminSettings, Administrator};
@@ -267,6 +268,13 @@ impl AdminService for Service {
         request: Request<proto::ListAuditRequest>,
     ) -> Result<Response<proto::ListAuditResponse>, Status> {
         self.audit_page(&request).await.map(Response::new)
+    }
+
+    async fn list_threshold_events(
+        &self,
+        request: Request<proto::ListThresholdEventsRequest>,
+    ) -> Result<Response<proto::ListThresholdEventsResponse>, Status> {
+        self.threshold_events(&request).await.map(Response::new)
     }
 
     async fn list_instances(

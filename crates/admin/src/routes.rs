@@ -52,6 +52,7 @@ pub const ROUTES: &[AdminRoute] = &[
     route("Explain", SHOW, Verb::Post, "/v1/admin/explain"),
     route("ExplainDescriptors", Permission::OPERATE, Verb::Post, "/v1/admin/explain-descriptors"),
     route("ListAudit", CHANGE, Verb::Get, "/v1/admin/audit"),
+    route("ListThresholdEvents", REPAIR, Verb::Get, "/v1/admin/events"),
     route("ListInstances", Permission::OPERATE_OR_ADMIN, Verb::Get, "/v1/admin/instances"),
     route("TopKeys", SHOW, Verb::Get, "/v1/admin/top-keys"),
     streaming(route("WatchDecisions", SHOW, Verb::Get, "/v1/admin/decisions")),

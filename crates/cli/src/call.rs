@@ -2,6 +2,7 @@
 
 use std::io::{self, BufRead, IsTerminal, Write};
 use std::process::ExitCode;
+use std::time::Duration;
 
 use anyhow::anyhow;
 use clap::Args;
@@ -136,6 +137,11 @@ impl CallArgs {
         call: impl AsyncFnOnce(&mut Admin) -> Result<CommandOutput, CommandError>,
     ) -> ExitCode {
         self.run_on(async |channel| call(&mut administration(channel)).await)
+    }
+
+    /// Returns how long the server may wait for something, so that a call is answered in time.
+    pub(crate) fn wait(&self) -> Duration {
+        (self.server.timeout() / 2).min(Duration::from_secs(30))
     }
 
     /// As [`CallArgs::run`], with a call to the projects of the server.
@@ -274,7 +280,6 @@ fn prompt(question: &str) -> io::Result<bool> {
 #[cfg(test)]
 mod tests {
     use std::cell::Cell;
-    use std::time::Duration;
 
     use prost_types::Any;
     use tonic::Code;

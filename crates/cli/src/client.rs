@@ -72,6 +72,11 @@ impl ServerArgs {
         self.addr.clone().unwrap_or_else(default_address)
     }
 
+    /// Returns the longest time of a call.
+    pub(crate) fn timeout(&self) -> Duration {
+        self.timeout
+    }
+
     /// Reads the files and returns the server that the options name.
     pub(crate) fn endpoint(&self) -> anyhow::Result<ServerEndpoint> {
         let addr = self.address();

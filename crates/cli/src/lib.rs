@@ -4,7 +4,7 @@
 //! arguments with the paths of the fields that they set, and the columns of the answer. They are
 //! filled, sent and printed by the descriptors of the messages; `--json` is the response in the JSON
 //! mapping of protobuf. Commands with more to do than that are modules of their own: `check`, `health`,
-//! `explain`, `top` and `tail`.
+//! `explain`, `top`, `tail` and `events`.
 //!
 //! This crate knows no store, no limiter and no file of rules. Those who run rules in their own
 //! process, and read files, are in the program; they use the tables, texts and calls from here.
@@ -15,6 +15,7 @@ mod check;
 mod client;
 mod codec;
 mod command;
+mod events;
 mod explain;
 mod explain_text;
 mod fields;
@@ -42,6 +43,7 @@ pub use self::call::{
 pub use self::check::{CheckArgs, ReportArgs, report as report_cost, run as check};
 pub use self::client::{loopback, runtime};
 pub use self::command::add_commands;
+pub use self::events::{EventsArgs, run as events};
 pub use self::explain::{ExplainArgs, ExplainedRequest, run as explain};
 pub use self::explain_text::{WITHOUT_SERVER, check_lines, descriptor_lines};
 pub use self::health::{HealthArgs, run as health};

@@ -10,7 +10,7 @@ use std::time::Duration;
 
 use crate::algorithm::{Algorithm, Decision};
 use crate::clock::Timestamp;
-use crate::rules::{Key, Mode, OnStoreFailure, RuleInfo};
+use crate::rules::{Key, Mode, OnStoreFailure, RuleInfo, Share};
 pub use crate::verdict::Source;
 
 /// Most rules of a snapshot that are observed under their own names: the default rule, and the first
@@ -57,6 +57,35 @@ pub trait Observer: fmt::Debug + Send + Sync {
 
     /// Called for an event of a store.
     fn store(&self, _event: StoreEvent) {}
+
+    /// Called for a part of its limit that a key has used, once the verdict stands. May be called again for the same
+    /// part and window: where units were given back meanwhile.
+    fn reached(&self, _reached: Reached) {}
+}
+
+/// A part of its limit that a key has used ([`RuleInfo::notify_at`]).
+#[derive(Clone, Debug)]
+pub struct Reached {
+    /// Project of the rule; empty: the unnamed one.
+    pub project: String,
+    /// Name of the rule.
+    pub rule: Arc<str>,
+    /// Name under which the rule may become a label.
+    pub observed_as: String,
+    /// The key.
+    pub key: Key,
+    /// The part.
+    pub threshold: Share,
+    /// Units that are counted in the window.
+    pub count: u64,
+    /// Units of the limit in force.
+    pub limit: u64,
+    /// When they were counted, by the clock of the store.
+    pub at: Timestamp,
+    /// End of the window.
+    pub window_ends_at: Timestamp,
+    /// Whether the rule is in shadow mode for the key.
+    pub is_shadow: bool,
 }
 
 /// Receives the decisions of one rule.

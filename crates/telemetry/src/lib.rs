@@ -23,6 +23,7 @@ mod series;
 pub mod sharded;
 pub mod stats;
 mod text_fields;
+pub mod thresholds;
 pub mod top_keys;
 pub mod traces;
 

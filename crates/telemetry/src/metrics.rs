@@ -26,6 +26,7 @@ use super::rule_metrics::RuleMetrics;
 use super::sharded::{
     DurationCounts, RequestCounters, RequestCounts, ShardedCounter, ShardedHistogram,
 };
+use super::thresholds::Thresholds;
 use super::top_keys::TopKeys;
 
 /// The metrics of one server.
@@ -55,6 +56,8 @@ pub struct Metrics {
     pub decisions: Arc<DecisionWatchers>,
     /// Counts of keys, which are in no metric.
     pub(super) top_keys: Option<TopKeys>,
+    /// Thresholds of rules that keys have reached.
+    pub thresholds: Thresholds,
     /// Requests that were shed because too many waited for the store.
     pub shed: Counter,
     /// Requests whose deadline passed before the call to the store.
@@ -153,6 +156,7 @@ impl Metrics {
             envoy: EnvoyCounts::default(),
             decisions: Arc::default(),
             top_keys: None,
+            thresholds: Thresholds::register(r),
             shed: add(r, "rlaas_shed", "Requests shed because too many waited for the store"),
             expired: add(
                 r,
@@ -445,7 +449,7 @@ fn by_rule(r: &mut Registry, table: RuleTable) -> Arc<RuleMetrics> {
 }
 
 /// Registers a metric, at 0.
-fn add<M>(registry: &mut Registry, name: &str, help: &str) -> M
+pub(super) fn add<M>(registry: &mut Registry, name: &str, help: &str) -> M
 where
     M: Metric + Clone + Default,
 {

@@ -8,7 +8,7 @@ use rlaas_core::algorithm::Algorithm;
 use rlaas_core::rules::{Mode, OnStoreFailure, RuleInfo};
 use rlaas_limiter::observer::{
     BreakerState, Decided, Declared, MAX_NAMED_RULES, OTHER_RULES, Observer, Operation,
-    ProjectObserver, RequestEvent, RuleObserver, Source, StoreEvent,
+    ProjectObserver, Reached, RequestEvent, RuleObserver, Source, StoreEvent,
 };
 
 use super::labels::{
@@ -44,6 +44,7 @@ impl Observer for Metrics {
 
     fn forget_project(&self, project: &str) {
         self.by_project.forget(project);
+        self.thresholds.forget(project);
     }
 
     /// Removes the series of a rule that a reload has removed, or that now counts as `other`.
@@ -69,6 +70,10 @@ impl Observer for Metrics {
                 self.by_rule.count_degraded(rule, policy, kind)
             }
         };
+    }
+
+    fn reached(&self, reached: Reached) {
+        self.thresholds.reached(reached);
     }
 
     fn store(&self, event: StoreEvent) {

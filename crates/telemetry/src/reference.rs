@@ -14,10 +14,11 @@ use super::rule_counters::Label;
 use super::stats::StatsKey;
 
 /// Labels whose values are data, with a description of their values.
-const DATA: [(&str, &str); 3] = [
+const DATA: [(&str, &str); 4] = [
     ("rule", "a rule's name, or `other`"),
     ("project", "a project's id, or `other`, or nothing for requests without one"),
     ("version", "the program's version"),
+    ("threshold", "a part of a limit, such as `80%`"),
 ];
 /// Units by the last part of a name, without `_total`.
 const UNITS: [(&str, &str); 2] = [("_seconds", "seconds"), ("_bytes", "bytes")];
@@ -53,6 +54,7 @@ impl Metrics {
             let key = StatsKey::of_rule("", "rule");
             self.by_rule.table.rule(key, *algorithm, Label::Named).declare_everything();
         }
+        self.thresholds.declare_everything();
         for project in ["", "project"] {
             drop(self.by_project.observer(project));
         }

@@ -183,6 +183,7 @@ fn rule() -> impl Strategy<Value = RuleSpec> {
             max_debt: Field::Unset,
             reservable: Field::Unset,
             hold_share: Field::Unset,
+            notify_at: Field::Unset,
             hold: Field::Unset,
             max_holds: Field::Unset,
             shadow,

@@ -196,7 +196,9 @@ async fn callers_of_cold_scripts_wait_without_failures() {
     let redis = RedisServer::start();
     let (_dir, file, endpoints) = rules();
     let url = format!("store.redis.url={}", redis.url());
-    let server = Rlaas::start_from(&file, &["store.backend=redis", &url, "store.redis.timeout=1s"]);
+    // Much more than the scripts take: on a busy machine 64 callers wait for each other for more than a second.
+    let server =
+        Rlaas::start_from(&file, &["store.backend=redis", &url, "store.redis.timeout=10s"]);
     wait_for_store(&server).await;
     for _ in 0..3 {
         redis.query::<()>(&["SCRIPT", "FLUSH"]);

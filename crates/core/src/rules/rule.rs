@@ -60,6 +60,8 @@ pub struct Rule {
     pub breaker_opens: bool,
     /// Part of the limit from which a key is near it. `None`: never.
     pub near_limit: Option<Share>,
+    /// Parts of the limit at which an event is told, the lowest first.
+    pub notify_at: Arc<[Share]>,
     /// Path of the file that the rule is from. Empty if there is none.
     pub file: Arc<str>,
 }
@@ -93,6 +95,8 @@ pub struct RuleInfo<'a> {
     pub breaker_opens: bool,
     /// Part of the limit from which a key is near it. `None`: never.
     pub near_limit: Option<Share>,
+    /// Parts of the limit at which an event is told, the lowest first.
+    pub notify_at: &'a [Share],
     /// Whether overrides and bans of single keys can be set at run time.
     pub overridable: bool,
 }
@@ -227,6 +231,12 @@ impl Share {
         (quotient * part + rest * part / whole).max(1)
     }
 
+    /// Returns this part of the units that `limit` grants per window, rounded up.
+    pub fn threshold(self, limit: &Limit) -> u64 {
+        let units = u128::from(limit.units()) * u128::from(self.millionths());
+        u64::try_from(units.div_ceil(Self::WHOLE.into())).unwrap_or(u64::MAX)
+    }
+
     /// Compares the units in use with this part of the units that `limit` grants at once, of which
     /// `remaining` are left. Debt is in use too.
     pub fn compare_use(self, limit: &Limit, remaining: i64) -> Ordering {
@@ -290,6 +300,7 @@ impl Rule {
             on_store_failure: OnStoreFailure::Error,
             breaker_opens: false,
             near_limit: None,
+            notify_at: Arc::default(),
             file: Arc::default(),
         }
     }
@@ -305,6 +316,7 @@ impl Rule {
             breaker_opens: self.breaker_opens,
             overridable: self.overridable,
             near_limit: self.near_limit,
+            notify_at: &self.notify_at,
         }
     }
 

@@ -12,8 +12,8 @@ use super::catalogue::MemoryCatalogue;
 use super::registers::MemoryRegisters;
 use super::subscription::{Source, Subscription};
 use super::{
-    EntryId, LocalCopy, LocalCopyChanges, LogEntry, LogRange, MAX_VALUES, NamedValue, NewEntry,
-    OutOfBounds, ProjectLog, Register, SECRET_LEN,
+    EntryId, LocalCopy, LocalCopyChanges, LogEntry, LogRange, MAX_MARKS, MAX_VALUES, NamedValue,
+    NewEntry, OutOfBounds, ProjectLog, Register, SECRET_LEN,
 };
 use crate::clock::{Clock, Deadline, Micros, Timestamp};
 use crate::store::{BoxFuture, StoreError};
@@ -129,6 +129,8 @@ struct Contents {
     secrets: HashMap<String, [u8; SECRET_LEN]>,
     /// Maps in which names are claimed: their values are in the journal.
     claim_maps: HashSet<String>,
+    /// Marks of entries that are appended once, and when they end.
+    marks: HashMap<String, Timestamp>,
 }
 
 #[derive(Debug)]
@@ -233,6 +235,36 @@ impl MemoryFleet {
             None => recording.end(true),
         }
         Ok(id)
+    }
+
+    /// Appends an entry that no journal has, unless there is this mark.
+    pub(super) fn append_once(
+        &self,
+        log: ProjectLog<'_>,
+        mark: &str,
+        until: Timestamp,
+        entry: NewEntry<'_>,
+        deadline: Deadline,
+    ) -> Result<bool, StoreError> {
+        check_deadline(deadline)?;
+        let now = self.shared.clock.now();
+        let mut contents = self.contents();
+        let Contents { logs, marks, .. } = &mut *contents;
+        if marks.get(mark).is_some_and(|ends| *ends > now) {
+            return Ok(false);
+        }
+        if marks.len() >= MAX_MARKS {
+            marks.retain(|_, ends| *ends > now);
+        }
+        if marks.len() >= MAX_MARKS {
+            return Err(OutOfBounds::Marks.into());
+        }
+        marks.insert(mark.to_owned(), until);
+        let entries = logs.entry(log.log.to_owned()).or_default();
+        let id = entries.next_id(EntryId::at(now));
+        let removed = entries.push(log.project, id, entry);
+        entries.end_recording(id, &removed, true);
+        Ok(true)
     }
 
     pub(super) fn read(

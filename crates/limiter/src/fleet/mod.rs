@@ -70,7 +70,7 @@ use thiserror::Error;
 
 #[cfg(feature = "redis")]
 use self::subscription::Source;
-use crate::clock::{Clock, Deadline};
+use crate::clock::{Clock, Deadline, Timestamp};
 #[cfg(feature = "redis")]
 use crate::store::RedisFleet;
 use crate::store::{Fate, Store, StoreError};
@@ -83,6 +83,8 @@ pub const MAX_NAME_LEN: usize = 1024;
 pub const MAX_VALUE_LEN: usize = 64 * 1024;
 /// Most values of a map.
 pub const MAX_VALUES: usize = 1024;
+/// Most marks of entries in memory: 50 MB.
+const MAX_MARKS: usize = 500_000;
 /// Most entries that one call reads.
 pub const MAX_READ: usize = 1000;
 
@@ -132,6 +134,9 @@ pub enum OutOfBounds {
     /// A map is full of values that have not expired.
     #[error("a map has at most {MAX_VALUES} values")]
     Values,
+    /// Memory has as many marks of entries as it keeps.
+    #[error("memory has at most {MAX_MARKS} marks of entries")]
+    Marks,
 }
 
 impl From<OutOfBounds> for StoreError {
@@ -226,6 +231,32 @@ impl Fleet {
             Kind::Memory(fleet) => fleet.append(log, entry, deadline).await,
             #[cfg(feature = "redis")]
             Kind::Redis(fleet) => fleet.append(log, entry, deadline).await,
+        }
+    }
+
+    /// Appends an entry to the log that a project has of its own, once until `until`: not if one with this mark of 1
+    /// to [`MAX_NAME_LEN`] bytes was. Returns whether it was appended now. May be repeated after any error.
+    ///
+    /// The log keeps `max_project_entries`, in memory `max_entries` of all projects, which no journal has.
+    ///
+    /// # Errors
+    ///
+    /// As [`Fleet::append`]; [`OutOfBounds::Marks`].
+    pub async fn append_once(
+        &self,
+        log: ProjectLog<'_>,
+        mark: &str,
+        until: Timestamp,
+        entry: NewEntry<'_>,
+        deadline: Deadline,
+    ) -> Result<bool, StoreError> {
+        check_project_log(log)?;
+        check_name(mark)?;
+        check_value(entry.content)?;
+        match &self.0 {
+            Kind::Memory(fleet) => fleet.append_once(log, mark, until, entry, deadline),
+            #[cfg(feature = "redis")]
+            Kind::Redis(fleet) => fleet.append_once(log, mark, until, entry, deadline).await,
         }
     }
 

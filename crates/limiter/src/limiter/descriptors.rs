@@ -263,6 +263,9 @@ impl Limiter {
         statuses: &[Option<PlannedStatus>],
         results: &[Option<HitResult>],
     ) -> DescriptorVerdict {
+        if snapshot.notifies {
+            self.report_all_reached(snapshot, plan, results, |reply, _| reply.taken);
+        }
         let latest = results.iter().flatten().map(|result| result.reply.decision.at).max();
         let mut hits = plan.hits.iter().zip(results);
         let answer = |planned: &Option<PlannedStatus>| {

@@ -384,6 +384,13 @@ impl Execution<'_> {
                 for ((position, reply), hit) in positions.iter().zip(reply.hits).zip(request.hits) {
                     self.limiter.forget_denials(hit.key);
                     if let Some(result) = &mut results[*position] {
+                        // Somebody else may have taken the last step to a threshold beside these units.
+                        let (taken, planned) = (&result.reply, &self.plan.hits[*position]);
+                        let (units, stays) = (taken.taken, Some(reply.decision.current_count));
+                        let Self { limiter, rules, observers, .. } = self;
+                        if store == StoreId::Primary {
+                            limiter.report_reached(rules, observers, planned, taken, units, stays);
+                        }
                         result.reply = reply;
                     }
                 }

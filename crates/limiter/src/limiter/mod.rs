@@ -22,6 +22,7 @@ mod receipts;
 mod reservations;
 mod snapshot;
 mod store_failure;
+mod thresholds;
 
 pub use crate::verdict::{RuleDecision, Source, Verdict};
 pub use admin::{ChangeError, KeyChange, KeyState, KeysChanged};

@@ -297,6 +297,10 @@ impl Limiter {
                     snapshot.observers.get(hit.rule).charged(settlement.charged);
                 }
             }
+            self.report_all_reached(snapshot, plan, &changed.results, |_, hit| {
+                let own = settlements.iter().find(|(rule, _)| hit.key.rule() == &**rule);
+                own.map_or(0, |(_, settlement)| settlement.charged)
+            });
             let most = settlements
                 .iter()
                 .map(|(_, settlement)| settlement.charged)
@@ -380,6 +384,7 @@ impl Limiter {
                 let counted = result.as_ref().map_or(0, |result| result.reply.taken);
                 snapshot.observers.get(hit.rule).charged(counted);
             }
+            self.report_all_reached(snapshot, plan, &results, |reply, _| reply.taken);
             self.count_request(snapshot, plan.units, Some(Source::Store));
         }
         Ok((results, replayed))

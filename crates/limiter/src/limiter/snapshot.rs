@@ -11,7 +11,8 @@ use super::execution::Executed;
 use super::observers::RuleObservers;
 use crate::algorithm::Cost;
 use crate::observer::{DecidedRequest, Observer, ProjectObserver};
-use crate::plan::{Plan, RequestUnits};
+use crate::operation::HitReply;
+use crate::plan::{Hit, Plan, RequestUnits};
 use crate::rules::descriptors::DescriptorRule;
 use crate::rules::{Mode, OnStoreFailure, Rule, RuleInfo, RuleSet, Unmatched};
 use crate::store::Undecided;
@@ -28,19 +29,23 @@ pub struct Snapshot {
     pub(super) observers: RuleObservers,
     /// Observer of the decisions on all requests of the project.
     pub(super) project: Arc<dyn ProjectObserver>,
+    /// Whether a rule has thresholds.
+    pub(super) notifies: bool,
 }
 
 impl Snapshot {
     pub(super) fn new(rules: RuleSet, revision: u64, observer: &dyn Observer) -> Self {
         let observers = RuleObservers::new(&rules, observer);
-        Self { rules, revision, observers, project: observer.project("") }
+        let notifies = notifies(&rules);
+        Self { rules, revision, observers, project: observer.project(""), notifies }
     }
 
     /// Creates the snapshot of a project.
     pub(super) fn of_project(rules: RuleSet, revision: u64, observer: &dyn Observer) -> Self {
         let project = observer.project(rules.project());
         let observers = RuleObservers::of_project(&rules, observer);
-        Self { rules, revision, observers, project }
+        let notifies = notifies(&rules);
+        Self { rules, revision, observers, project, notifies }
     }
 
     /// Reports the rules that a request met, and that were not asked because another one denied it.
@@ -70,12 +75,32 @@ impl Limiter {
         for ((hit, result), decided) in decided.zip(&verdict.decisions) {
             snapshot.observers.decided(decided, hit, result);
         }
+        if snapshot.notifies {
+            self.report_all_reached(snapshot, plan, results, |reply, _| reply.taken);
+        }
         if verdict.decisions.len() < plan.hits.len() {
             snapshot.count_not_asked(plan, results);
         }
         let passed = verdict.is_allowed().then(|| source(verdict.decisions.iter()));
         self.count_request(snapshot, plan.units, passed);
         verdict
+    }
+
+    /// Reports the thresholds that the hits have reached in the store by units that were counted.
+    #[cold]
+    pub(super) fn report_all_reached(
+        &self,
+        snapshot: &Snapshot,
+        plan: &Plan,
+        results: &[Option<HitResult>],
+        units: impl Fn(&HitReply, &Hit) -> u64,
+    ) {
+        for (hit, result) in plan.hits.iter().zip(results) {
+            if let Some(HitResult { reply, source: Source::Store }) = result {
+                let Snapshot { rules, observers, .. } = snapshot;
+                self.report_reached(rules, observers, hit, reply, units(reply, hit), None);
+            }
+        }
     }
 
     /// Reports the verdict on a request as a whole: the source by which it may pass, or `None` if it is denied.
@@ -213,6 +238,10 @@ fn report_request(observer: &dyn ProjectObserver, units: RequestUnits, passed: O
     if reported != Cost::NONE {
         observer.reported(reported.units());
     }
+}
+
+fn notifies(rules: &RuleSet) -> bool {
+    rules.iter().any(|rule| !rule.notify_at.is_empty())
 }
 
 /// Iterates over every rule that can be counted under its name, the default rule first.

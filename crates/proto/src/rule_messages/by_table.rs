@@ -18,6 +18,11 @@ pub(super) fn read(message: &DynamicMessage, fields: &[RuleField]) -> Map<String
         let named = named(message, field).filter(|named| message.has_field(named))?;
         let value: Value = match (field.kind, &*message.get_field(&named)) {
             (FieldKind::Section(fields), Sent::Message(sent)) => read(sent, fields).into(),
+            (FieldKind::Value(ValueKind::Percentages, _), Sent::List(sent)) => {
+                let shares =
+                    sent.iter().map(|sent| read_value(sent, &named, ValueKind::Percentage));
+                shares.collect::<Option<Vec<Value>>>().map_or(Value::Null, Value::Array)
+            }
             (FieldKind::Value(kind, _), sent) if !named.is_list() => {
                 read_value(sent, &named, kind).unwrap_or_default()
             }
@@ -39,6 +44,11 @@ pub(super) fn write(
             continue;
         };
         let sent = match (field.kind, value, named.kind()) {
+            (FieldKind::Value(ValueKind::Percentages, _), value, _) => {
+                let texts = value.as_array().map_or(std::slice::from_ref(value), Vec::as_slice);
+                let shares = texts.iter().map(|text| written(text, &named, ValueKind::Percentage));
+                shares.collect::<Option<Vec<Sent>>>().map(Sent::List)
+            }
             _ if named.is_list() => None,
             (FieldKind::Section(fields), Value::Object(values), Kind::Message(section)) => {
                 let mut below = DynamicMessage::new(section);
@@ -112,7 +122,7 @@ fn written(value: &Value, field: &FieldDescriptor, kind: ValueKind) -> Option<Se
             let share: Field<EnforcedShare> = from_value(value.clone()).ok()?;
             Sent::U32(share.value()?.millionths())
         }
-        ValueKind::Texts => return None,
+        ValueKind::Texts | ValueKind::Percentages => return None,
     })
 }
 
@@ -155,6 +165,7 @@ pub fn in_message(problem: Problem, rule: &str) -> Problem {
         _ if is_of_key => text,
         "enforce" if text.contains('%') => "must be 0 to 1000000".to_owned(),
         "enforce" => "requires the mode ENFORCE".to_owned(),
+        "notify-at" if text.contains('%') => "must be 1 to 5 of 10000 to 1000000".to_owned(),
         "hold-share" if text.contains('%') => "must be 10000 to 1000000".to_owned(),
         "local-share" | "near-limit" => "must be 1 to 1000000".to_owned(),
         "key-by" => {

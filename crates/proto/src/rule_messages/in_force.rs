@@ -38,6 +38,7 @@ pub fn rule_message(rule: &Rule) -> proto::Rule {
         hold: rule.holds.map(|terms| duration(terms.longest)),
         max_holds: reservable.map_or(0, |terms| terms.most),
         hold_share_ppm: hold_share(rule.holds),
+        notify_at_ppm: rule.notify_at.iter().map(|share| share.millionths()).collect(),
         origin: Some(if is_default {
             origin(OriginKind::BuiltIn, "")
         } else {

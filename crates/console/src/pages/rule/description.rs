@@ -40,6 +40,10 @@ impl RulePage {
                 @if rule.near_limit_ppm > 0 {
                     dt { "Near the limit" } dd { "from " (share(rule.near_limit_ppm)) " on" }
                 }
+                @if !rule.notify_at_ppm.is_empty() {
+                    @let parts: Vec<_> = rule.notify_at_ppm.iter().map(|part| share(*part)).collect();
+                    dt { "Tells events" } dd { "at " (parts.join(", ")) " of the limit, once for each key and window" }
+                }
                 dt { "If the store fails" }
                 dd {
                     (store_failure(rule))

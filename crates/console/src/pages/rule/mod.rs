@@ -5,11 +5,13 @@
 //! | `description` | the rule in words |
 //! | `numbers` | its decisions |
 //! | `top` | the keys with the highest counts |
+//! | `events` | the thresholds that keys have reached |
 //! | `edit` | the form that changes it |
 //! | `mode` | its mode, and the form that sets it |
 
 mod description;
 mod edit;
+mod events;
 mod mode;
 mod numbers;
 mod top;
@@ -21,7 +23,9 @@ pub(crate) use top::download;
 use axum::http::StatusCode;
 use axum::response::Response;
 use maud::{Markup, html};
-use rlaas_proto::ratelimit::admin::v1::{AuditEntry, GetRuleRequest, ProjectRule, TopKeysResponse};
+use rlaas_proto::ratelimit::admin::v1::{
+    AuditEntry, GetRuleRequest, ProjectRule, ThresholdEvent, TopKeysResponse,
+};
 use rlaas_proto::ratelimit::v1::{GetConfigRequest, GetConfigResponse, Rule, RuleMode};
 
 use self::numbers::RuleNumbers;
@@ -55,6 +59,8 @@ struct RulePage {
     /// The keys that the visitor looks at.
     shown_top: &'static top::Kind,
     top: Result<TopKeysResponse, PageError>,
+    /// The newest events of thresholds.
+    events: Vec<ThresholdEvent>,
     /// The way back from the change that led to the page.
     undo: Option<Undo>,
     /// The form that was refused.
@@ -123,6 +129,11 @@ async fn gather(visit: &Visit, query: FormFields) -> Result<RulePage, PageError>
         changes: changes(visitor, &id, &name, range(&numbers.points)).await,
         frame: visit.frame("rules"),
         top: top::read(visitor, &id, &name).await,
+        events: if rule.notify_at_ppm.is_empty() {
+            Vec::new()
+        } else {
+            events::read(visitor, &id, &name).await
+        },
         shown_top,
         numbers,
         written: written.and_then(|written| written.into_inner().rule),
@@ -180,6 +191,7 @@ impl RulePage {
                     }
                 } @else { (self.numbers.chart()) }
                 (changes_line(&self.changes, &self.audit()))
+                (self.told())
                 (self.top())
             }
             (chart::script())

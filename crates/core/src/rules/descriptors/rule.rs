@@ -87,6 +87,7 @@ impl DescriptorRule {
             breaker_opens: self.breaker_opens,
             overridable: self.overridable,
             near_limit: self.near_limit,
+            notify_at: &[],
         }
     }
 

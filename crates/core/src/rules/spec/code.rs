@@ -114,6 +114,12 @@ impl RuleSpec {
         Self { hold_share: Field::Set(Percentage(share)), ..self }
     }
 
+    /// Tells an event when a key has used these parts of its limit: up to 5, each 1 % to 100 %.
+    #[must_use]
+    pub fn notify_at(self, shares: impl IntoIterator<Item = Share>) -> Self {
+        Self { notify_at: Field::Set(shares.into_iter().map(Percentage).collect()), ..self }
+    }
+
     /// Sets the most units of debt, after [`RuleSpec::post_paid`].
     #[must_use]
     pub fn max_debt(self, units: u64) -> Self {

@@ -310,6 +310,12 @@ impl RuleSpec {
         )
         .message("near_limit_ppm")
         .example("0.8"),
+        value::<Vec<Percentage>>(
+            "notify-at",
+            "Parts of the limit at which an event is told, once for each key and window: up to 5, each 1% to 100%; \
+             only with fixed-window. Default: none.",
+        )
+        .message("notify_at_ppm"),
         value::<bool>(
             "overridable",
             "true: overrides and bans of single keys can be set while the server runs, which costs each \

@@ -18,8 +18,8 @@ const HOLD: &str = "must be 100ms to 24h in whole milliseconds";
 pub(super) const MAX_HOLDS: Whole = Whole { from: 1, to: Holds::MAX as u64 };
 pub(super) const BURST: Whole = Whole { from: 1, to: Limit::MAX_UNITS };
 const HOLD_SHARE: &str = "must be 1% to 100%, such as 20%";
-/// The least part that a reservation may hold, in millionths.
-const MIN_HOLD_SHARE: u32 = 10_000;
+/// The least part that a reservation may hold, and at which an event is told, in millionths.
+pub(super) const MIN_PERCENTAGE: u32 = 10_000;
 const POLICY: &str = "must be error, allow, deny or local";
 
 /// Units per window, and the algorithm.
@@ -147,7 +147,7 @@ impl HoldSpec {
             |time: &Micros| (Reservation::MIN_HOLD..=Reservation::MAX_HOLD).contains(time);
         let longest = problems.check("hold", &self.hold, HOLD, is_time);
         let most = problems.whole("max-holds", self.max_holds, MAX_HOLDS);
-        let is_share = |Percentage(share): &Percentage| share.millionths() >= MIN_HOLD_SHARE;
+        let is_share = |Percentage(share): &Percentage| share.millionths() >= MIN_PERCENTAGE;
         let share = problems.check("hold-share", &self.hold_share, HOLD_SHARE, is_share);
         let holds = reservable? == Some(true) || has_slots;
         if !holds && !self.hold.is_unset() {

@@ -8,7 +8,7 @@ use std::sync::Arc;
 use serde::{Deserialize, Serialize};
 
 use super::problem::{InvalidField, Problems};
-use super::rate::{self, BOOLEAN, DebtSpec, HoldSpec, Rate, SHARE};
+use super::rate::{self, BOOLEAN, DebtSpec, HoldSpec, MIN_PERCENTAGE, Rate, SHARE};
 use super::{
     CalendarSpec, Field, Problem, RateSpec, StoreFailurePolicy, StoreFailureSpec, Whole, key_by,
 };
@@ -30,6 +30,8 @@ const TEXTS: &str = "must be a string or a list of strings; quote numbers and bo
 const MODE: &str = "must be enforce, shadow or off";
 const PERCENTAGE: &str = "must be a percentage from 0% to 100%, such as 25%";
 const WINDOW_FROM: &str = "must be epoch or first-use";
+const NOTIFY_AT: &str = "must be 1 to 5 percentages from 1% to 100%, such as [80%, 100%]";
+const MAX_THRESHOLDS: usize = 5;
 const ON_CHANGE: &str = "must be keep-used, keep-left, scale or reset";
 pub(super) const COSTS: Whole = Whole { from: 1, to: u32::MAX as u64 };
 pub(super) const UNITS: Whole = Whole { from: 0, to: Limit::MAX_COUNTED };
@@ -150,6 +152,10 @@ pub struct RuleSpec {
     #[cfg_attr(feature = "serde", serde(alias = "near_limit"))]
     #[cfg_attr(feature = "serde", serde(skip_serializing_if = "Field::is_unset"))]
     pub near_limit: Field<Share>,
+    /// Parts of the limit at which an event is told, with fixed windows: up to 5, each 1 % to 100 %.
+    #[cfg_attr(feature = "serde", serde(alias = "notify_at"))]
+    #[cfg_attr(feature = "serde", serde(skip_serializing_if = "Field::is_unset"))]
+    pub notify_at: Field<Vec<Percentage>>,
     /// Whether overrides and bans of single keys can be set at run time; by default not.
     #[cfg_attr(feature = "serde", serde(skip_serializing_if = "Field::is_unset"))]
     pub overridable: Field<bool>,
@@ -338,6 +344,7 @@ impl RuleSpec {
         let overridable = problems.read("overridable", self.overridable, BOOLEAN);
         let failure = StoreFailureSpec::from(self).build(problems);
         let near_limit = problems.read("near-limit", self.near_limit, SHARE);
+        let notify_at = self.build_notify_at(rate, problems);
         if self.overrides.len() > MAX_OVERRIDES {
             problems.add("overrides", format!("must have at most {MAX_OVERRIDES} entries"));
         }
@@ -376,8 +383,26 @@ impl RuleSpec {
             on_store_failure,
             breaker_opens,
             near_limit: near_limit.ok()?,
+            notify_at: notify_at?,
             file: Arc::clone(&self.file),
         })
+    }
+
+    /// Returns the thresholds of fixed windows, the lowest first.
+    fn build_notify_at(&self, rate: Option<Rate>, problems: &mut Problems) -> Option<Arc<[Share]>> {
+        let is_list = |list: &Vec<Percentage>| {
+            let is_share = |Percentage(share): &Percentage| share.millionths() >= MIN_PERCENTAGE;
+            (1..=MAX_THRESHOLDS).contains(&list.len()) && list.iter().all(is_share)
+        };
+        let list = problems.check("notify-at", &self.notify_at, NOTIFY_AT, is_list).ok()?;
+        let has_windows = rate.is_none_or(|rate| rate.algorithm == Algorithm::FixedWindow);
+        if !self.notify_at.is_unset() && !has_windows {
+            problems.add("notify-at", "only with algorithm: fixed-window");
+        }
+        let mut shares: Vec<Share> = list.into_iter().flatten().map(|share| share.0).collect();
+        shares.sort_by_key(|share| share.millionths());
+        shares.dedup();
+        Some(shares.into())
     }
 
     /// Returns the rate in the windows of a calendar, if the rule has one, and the attribute that has their

@@ -49,6 +49,8 @@ pub enum ValueKind {
     Share,
     /// A percentage.
     Percentage,
+    /// Several percentages.
+    Percentages,
 }
 
 /// A type of a field.
@@ -250,6 +252,21 @@ impl FieldType for Percentage {
     }
 }
 
+/// Percentages, such as `[80%, 100%]`, or one.
+impl FieldType for Vec<Percentage> {
+    const KIND: ValueKind = ValueKind::Percentages;
+
+    fn read(value: Value) -> Option<Self> {
+        let texts = Vec::<String>::read(value)?;
+        texts.into_iter().map(|text| Percentage::read(Value::Text(text))).collect()
+    }
+
+    fn write(&self) -> Value {
+        let texts = self.iter().filter_map(|share| share.write().into_text());
+        texts.collect::<Vec<String>>().write()
+    }
+}
+
 /// Returns the millionths of a percentage.
 fn percentage(value: Value) -> Option<u32> {
     decimal(value.into_text()?.strip_suffix('%')?.trim_end(), SHARE_DIGITS - 2)
@@ -417,6 +434,7 @@ mod tests {
                 field(any::<u64>()),
                 field(any::<bool>()),
                 field(shares.clone().prop_map(Percentage)),
+                field(prop::collection::vec(shares.clone().prop_map(Percentage), 0..4)),
             ),
             prop::collection::vec(exception(), 0..3),
         );
@@ -426,7 +444,7 @@ mod tests {
             let (local_share, on_store_failure, fail_open, breaker_opens_rule, near_limit) =
                 failure;
             let (shadow, mode, enforce, on_change, overridable, later, overrides) = rest;
-            let (cost, post_paid, max_debt, reservable, hold_share) = later;
+            let (cost, post_paid, max_debt, reservable, hold_share, notify_at) = later;
             RuleSpec {
                 version,
                 name,
@@ -455,6 +473,7 @@ mod tests {
                 fail_open,
                 breaker_opens_rule,
                 near_limit,
+                notify_at,
                 overridable,
                 overrides,
                 file: Arc::default(),

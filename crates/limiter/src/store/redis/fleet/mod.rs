@@ -22,7 +22,7 @@ use super::codec::keys::KeyFormat;
 use super::codec::scripts::Script;
 use super::overrides;
 use super::topology::Topology;
-use crate::clock::Deadline;
+use crate::clock::{Deadline, Timestamp};
 use crate::fleet::{
     EntryId, LogEntry, LogRange, MAX_VALUES, NamedValue, NewEntry, OutOfBounds, ProjectLog,
     SECRET_LEN,
@@ -69,6 +69,25 @@ impl RedisFleet {
         let results = self.call_keys(keys, slot, "append", &arguments, deadline).await?;
         let [id] = exactly(results)?;
         text(id)?.parse().map_err(|_| StoreError::Garbled)
+    }
+
+    pub(crate) async fn append_once(
+        &self,
+        log: ProjectLog<'_>,
+        mark: &str,
+        until: Timestamp,
+        entry: NewEntry<'_>,
+        deadline: Deadline,
+    ) -> Result<bool, StoreError> {
+        let slot = self.format.fleet_slot(&self.format.fleet_key(log.log));
+        let own = self.format.project_log_key(log.log, log.project);
+        let keys = vec![own.clone(), format!("{own}:{mark}")];
+        let (most, until) = (entry.max_project_entries.to_string(), until.as_micros() / 1_000);
+        let until = until.to_string();
+        let arguments = [most.as_bytes(), entry.content, until.as_bytes()];
+        let results = self.call_keys(keys, slot, "append_once", &arguments, deadline).await?;
+        let [is_new] = exactly(results)?;
+        Ok(parsed::<u64>(is_new)? == 1)
     }
 
     pub(crate) async fn read(
