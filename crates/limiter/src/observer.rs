@@ -101,9 +101,9 @@ pub trait RuleObserver: fmt::Debug + Send + Sync {
     /// another rule settled it.
     fn not_asked(&self) {}
 
-    /// Called for units that the end of a reservation has charged, or a cost that was counted in its
-    /// place. They are not those of a decision.
-    fn charged(&self, _units: u64) {}
+    /// Called for units of a key that the end of a reservation has charged, or a cost that was counted in
+    /// its place. They are not those of a decision.
+    fn charged(&self, _key: &Key, _units: u64) {}
 
     /// Called for units of a report that a ceiling of the debt left uncounted.
     fn uncounted(&self, _units: u64) {}

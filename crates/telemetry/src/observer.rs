@@ -5,7 +5,7 @@
 use std::sync::Arc;
 
 use rlaas_core::algorithm::Algorithm;
-use rlaas_core::rules::{Mode, OnStoreFailure, RuleInfo};
+use rlaas_core::rules::{Key, Mode, OnStoreFailure, RuleInfo};
 use rlaas_limiter::observer::{
     BreakerState, Decided, Declared, MAX_NAMED_RULES, OTHER_RULES, Observer, Operation,
     ProjectObserver, Reached, RequestEvent, RuleObserver, Source, StoreEvent,
@@ -206,8 +206,8 @@ impl RuleObserver for RuleCounters {
         self.counted.count_not_asked();
     }
 
-    fn charged(&self, units: u64) {
-        self.counted.count_units(units);
+    fn charged(&self, key: &Key, units: u64) {
+        count_charge(&self.counted, self.top_keys.as_ref(), key, units);
     }
 
     fn uncounted(&self, units: u64) {
@@ -232,8 +232,8 @@ impl RuleObserver for ProjectRuleCounters {
         self.counted.count_not_asked();
     }
 
-    fn charged(&self, units: u64) {
-        self.counted.count_units(units);
+    fn charged(&self, key: &Key, units: u64) {
+        count_charge(&self.counted, self.top_keys.as_ref(), key, units);
     }
 }
 
@@ -249,6 +249,13 @@ fn count(counted: &CountedRule, top_keys: Option<&RuleTopKeys>, decided: &Decide
     counted.count_requested(requested);
     if let Some(top_keys) = top_keys {
         top_keys.record(decided);
+    }
+}
+
+fn count_charge(counted: &CountedRule, top_keys: Option<&RuleTopKeys>, key: &Key, units: u64) {
+    counted.count_units(units);
+    if let Some(top_keys) = top_keys {
+        top_keys.record_charge(key, units);
     }
 }
 

@@ -10,7 +10,8 @@ use futures_util::future::join_all;
 use rlaas_proto::ratelimit::admin::v1 as proto;
 use rlaas_proto::ratelimit::admin::v1::admin_service_client::AdminServiceClient;
 use rlaas_proto::ratelimit::v1::check_response::Source;
-use rlaas_proto::ratelimit::v1::{CheckRequest, CheckResponse};
+use rlaas_proto::ratelimit::v1::reservation_service_client::ReservationServiceClient;
+use rlaas_proto::ratelimit::v1::{CheckRequest, CheckResponse, CommitRequest, ReserveRequest};
 use rlaas_testkit::process::{Client, Rlaas, request};
 use rlaas_testkit::redis::RedisServer;
 use rlaas_testkit::{TempDir, eventually};
@@ -37,6 +38,7 @@ rules:
   - {name: trial, endpoint: /three, limit: 5, window: 1h, mode: shadow}
   - {name: open, endpoint: /open, limit: 8, window: 1h, on-store-failure: allow}
   - {name: gorl, endpoint: /gorl, limit: 2, window: 1h}
+  - {name: quota, endpoint: /quota, algorithm: fixed-window, limit: 40, calendar: {unit: year}, reservable: true}
 ";
 const ENVOY: &str =
     "{domain: web, descriptors: [{key: client, rate_limit: {unit: year, requests_per_unit: 1}}]}";
@@ -50,7 +52,7 @@ const USERS: [&str; 2] = [" user-0", " user-3"];
 
 /// Of a project, its requests: allowed, denied, failed, rejected, and those allowed because the store failed. Of a
 /// rule, its decisions: they allow, allow near the limit, deny, and deny in shadow mode; and requests on which it was
-/// not asked. Of a key, refusals and units granted.
+/// not asked. Of a key, refusals and units used.
 type OutcomeCounts = [u64; 5];
 
 /// What answers say: by `project ID`, `rule NAME` and `key RULE USER`.
@@ -143,11 +145,15 @@ impl AnswerCounts {
             figures.put(&format!("Now: rule {rule}"), [denied, all, near, shadow]);
             figures.put(&format!("tiles of {rule}"), [all, denied, shadow, near, not_asked]);
             figures.put(&format!("chart of {rule}"), [allowed, near, shadow, denied]);
-            let keys = counted.named(&format!("key {rule} ")).into_values();
-            figures.put(
-                &format!("keys of {rule}"),
-                [keys.map(|[refused, ..]| refused).sum(), missing],
-            );
+            let keys = || counted.named(&format!("key {rule} ")).into_values();
+            let refused = keys().map(|[refused, ..]| refused).sum();
+            let used = keys().map(|[_, used, ..]| used).sum();
+            figures.put(&format!("keys of {rule}"), [refused, missing, used]);
+        }
+        for (key, [_, charged, ..]) in self.named("key quota ") {
+            if counted.0.contains_key(&format!("key quota {key}")) {
+                figures.put(&format!("use of the quota: user_id={key}"), [charged]);
+            }
         }
         for (key, [refused, granted, ..]) in counted.named("key ") {
             if refused > 0 {
@@ -232,6 +238,27 @@ async fn send_over_http(server: &Rlaas, number: usize, user: &str, tally: &mut A
     tally.count("project ".to_owned(), outcome);
     tally.count(format!("rule {rule}"), of_rule);
     tally.add(format!("key {rule} {user}"), of_key);
+}
+
+/// Reserves for users who are looked up, and charges another cost.
+async fn reserve(server: &Rlaas, tally: &mut AnswerCounts) {
+    let mut client = ReservationServiceClient::new(server.channel().await);
+    for (charged, user) in (1..=8).zip(USERS.into_iter().cycle()) {
+        let (resource, cost, user) = ("/quota".to_owned(), Some(10), user.trim());
+        let request = Some(CheckRequest { resource, cost, ..request(user) });
+        let reserved = client.reserve(ReserveRequest { request, ttl: None }).await;
+        let reserved = reserved.expect("an answer").into_inner();
+        let is_denied = !reserved.verdict.expect("a verdict").allowed;
+        tally.count("project ".to_owned(), is_denied.into());
+        tally.count("rule quota".to_owned(), 2 * usize::from(is_denied));
+        let charged = if is_denied { 0 } else { charged };
+        tally.add(format!("key quota {user}"), [is_denied.into(), charged, 0, 0, 0]);
+        if !is_denied {
+            let (reservation_id, actual) = (reserved.reservation_id, Some(charged));
+            let commit = CommitRequest { reservation_id, actual, ..Default::default() };
+            client.commit(commit).await.expect("a settlement");
+        }
+    }
 }
 
 /// The instances, and what they show.
@@ -340,17 +367,26 @@ impl Shown {
             let request =
                 proto::TopKeysRequest { project_id, rule, max_keys, ..Default::default() };
             let top = self.admin.clone().top_keys(request.clone()).await.expect("keys");
-            let proto::TopKeysResponse { denied: list, coverage, .. } = top.into_inner();
+            let proto::TopKeysResponse { denied: list, used, coverage, .. } = top.into_inner();
             let (list, missing) = (list.expect("a list"), coverage.expect("a coverage").missing);
             // Of the same time as the rule.
             assert!(list.total <= denied + shadow, "{}: {list:?}", request.rule);
-            figures.put(&format!("keys of {}", request.rule), [list.total, missing.len() as u64]);
+            let used = used.expect("a list").total;
+            let counts = [list.total, missing.len() as u64, used];
+            figures.put(&format!("keys of {}", request.rule), counts);
             for key in list.keys {
                 assert!(key.count <= list.total && key.error == 0, "{key:?}");
                 let user = key.key.and_then(|key| key.parts.into_iter().next()?.value);
                 let user = user.expect("a user");
                 figures.put(&format!("key {} {user}", request.rule), [key.count]);
             }
+        }
+        let quota = self.browser.get("use.csv?project=_&name=quota").await.body;
+        for line in quota.lines().skip(1) {
+            let mut cells = line.split(',');
+            let customer = cells.next().unwrap_or_default();
+            let used = cells.next().and_then(|used| used.parse().ok());
+            figures.put(&format!("use of the quota: {customer}"), [used.unwrap_or_default()]);
         }
         for user in USERS {
             let page = self.browser.get(&format!("key?user_id={}", user.trim())).await.body;
@@ -422,8 +458,10 @@ async fn every_table_adds_up(requests: usize) {
     // As usual.
     let part = requests / 10;
     let [first, second] = &shown.timed.servers[..] else { panic!("two") };
-    let (mut of_first, of_second) =
+    let (mut of_first, mut of_second) =
         tokio::join!(load.send(first, 0..2 * part), load.send(second, 2 * part..4 * part));
+    reserve(first, &mut of_first).await;
+    reserve(second, &mut of_second).await;
     let mut all = of_first.clone().plus(&of_second);
     let ids = shown.settle(&all, &all, 0).await.instances;
 

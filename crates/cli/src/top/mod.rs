@@ -29,7 +29,7 @@ const MAX_RULES: i32 = 1_000;
 const KINDS: [(&str, &str); 3] = [
     ("denied", "Denied requests"),
     ("near-limit", "Requests allowed near the limit"),
-    ("used", "Units taken"),
+    ("used", "Units used"),
 ];
 
 /// The options of `rlaas top`.

@@ -294,7 +294,7 @@ impl Limiter {
         if !replayed {
             for (rule, settlement) in &settlements {
                 if let Some(hit) = plan.hits.iter().find(|hit| hit.key.rule() == &**rule) {
-                    snapshot.observers.get(hit.rule).charged(settlement.charged);
+                    snapshot.observers.get(hit.rule).charged(&hit.key, settlement.charged);
                 }
             }
             self.report_all_reached(snapshot, plan, &changed.results, |_, hit| {
@@ -382,7 +382,7 @@ impl Limiter {
         if !replayed {
             for (hit, result) in plan.hits.iter().zip(&results) {
                 let counted = result.as_ref().map_or(0, |result| result.reply.taken);
-                snapshot.observers.get(hit.rule).charged(counted);
+                snapshot.observers.get(hit.rule).charged(&hit.key, counted);
             }
             self.report_all_reached(snapshot, plan, &results, |reply, _| reply.taken);
             self.count_request(snapshot, plan.units, Some(Source::Store));

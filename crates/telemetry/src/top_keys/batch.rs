@@ -28,7 +28,7 @@ pub struct Usage {
     pub is_denied: bool,
     /// Whether the rule allowed the request near the limit.
     pub is_near_limit: bool,
-    /// Units that were taken.
+    /// Units that were taken, or charged after the fact.
     pub taken: u32,
 }
 

@@ -37,6 +37,7 @@ use std::sync::{Arc, Mutex, MutexGuard, PoisonError, Weak};
 use std::thread;
 use std::time::Duration;
 
+use rlaas_core::rules::Key;
 use rlaas_limiter::observer::Decided;
 
 use self::batch::Batch;
@@ -58,7 +59,7 @@ pub enum TopKind {
     Denied,
     /// Requests that the rule allows near the limit.
     NearLimit,
-    /// Units taken.
+    /// Units taken, or charged after the fact.
     Used,
 }
 
@@ -178,10 +179,19 @@ impl RuleTopKeys {
         let usage = Usage {
             is_denied: !is_allowed,
             is_near_limit: is_allowed && decided.is_near_limit,
-            taken: u32::try_from(decided.taken).unwrap_or(u32::MAX),
+            taken: saturated(decided.taken),
         };
+        self.push(decided.key, usage);
+    }
+
+    /// Counts units that were charged after the fact.
+    pub fn record_charge(&self, key: &Key, units: u64) {
+        self.push(key, Usage { taken: saturated(units), ..Usage::default() });
+    }
+
+    fn push(&self, key: &Key, usage: Usage) {
         if usage != Usage::default() {
-            queue::push(&self.queue, *self.id, decided.key.id_bytes(), usage);
+            queue::push(&self.queue, *self.id, key.id_bytes(), usage);
         }
     }
 }
@@ -221,6 +231,10 @@ fn run(batches: &Receiver<Batch>, recorder: &Mutex<Recorder>, names: &Names) {
             names.prune(recorder);
         }
     }
+}
+
+fn saturated(units: u64) -> u32 {
+    u32::try_from(units).unwrap_or(u32::MAX)
 }
 
 fn lock<T>(mutex: &Mutex<T>) -> MutexGuard<'_, T> {

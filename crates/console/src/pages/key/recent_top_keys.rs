@@ -40,7 +40,7 @@ pub(super) struct RecentKeys {
 #[derive(Debug)]
 struct RecentKey {
     top: TopKey,
-    /// Units that it was granted.
+    /// Units that it used.
     taken: u64,
     /// The same, as its forms take it.
     matching: MatchingKey,
@@ -85,10 +85,10 @@ impl RecentKey {
         refuses_nothing(self.matching.met.mode()).is_some()
     }
 
-    /// Returns `true` if reservations take its units, which are not counted by key.
-    fn reserves(&self) -> bool {
-        let rule = &self.matching.rule;
-        rule.reservable || rule.algorithm() == Algorithm::Concurrency
+    /// Returns the units that it used, of which slots have none.
+    fn units(&self) -> Option<Markup> {
+        let has_slots = self.matching.rule.algorithm() == Algorithm::Concurrency;
+        (!has_slots).then(|| number(self.taken))
     }
 }
 
@@ -149,7 +149,7 @@ impl RecentKeys {
         let (visitor, user_id) = (&page.frame.visitor, page.search.get("user_id"));
         let keys = self.keys.iter().enumerate();
         let keys = keys.filter(|(_, key)| key.refuses_nothing() == in_shadow).collect::<Vec<_>>();
-        let caption = "Those that refuse first. Refused, and units allowed without reservations: in the last hour";
+        let caption = "Those that refuse first. Requests refused, and units used: in the last hour";
         let table = Table::<(usize, &RecentKey)>::new(subject, caption)
             .cards()
             .text("Rule", |(_, key)| rule_link(&key.top.project_id, &key.top.rule))
@@ -167,7 +167,7 @@ impl RecentKeys {
                 }
             })
             .right("Refused", |(_, key)| number(key.top.count))
-            .right("Allowed", |(_, key)| or_dash((!key.reserves()).then(|| number(key.taken))))
+            .right("Units used", |(_, key)| or_dash(key.units()))
             .text("Project", |(_, key)| project_name(&key.top.project_id));
         let forms = |(position, key): &(usize, &RecentKey)| page.forms(*position, &key.matching);
         let table = if page.found.is_none() { table.wide("Change", forms) } else { table };

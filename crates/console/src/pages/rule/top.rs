@@ -40,7 +40,7 @@ const KINDS: [Kind; 3] = [
         count: "Allowed near the limit",
         list: |top| top.near_limit.as_ref(),
     },
-    Kind { field: "used", name: "Use most", count: "Units taken", list: |top| top.used.as_ref() },
+    Kind { field: "used", name: "Use most", count: "Units used", list: |top| top.used.as_ref() },
 ];
 /// The time of counts, in seconds.
 const WINDOW: i64 = 3_600;
