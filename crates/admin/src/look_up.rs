@@ -13,12 +13,12 @@ use prost_types::Duration;
 use rlaas_auth::{ProjectId, deadline};
 use rlaas_limiter::KeyState;
 use rlaas_limiter::store::StoreError;
-use rlaas_proto::TypedApiKey;
 use rlaas_proto::ratelimit::admin::v1 as proto;
 use rlaas_proto::ratelimit::admin::v1::project_service_server::ProjectService;
 use rlaas_proto::ratelimit::v1::RuleMode;
 use rlaas_proto::rule_messages::calendar_window;
 use rlaas_proto::values::timestamp;
+use rlaas_proto::{API_KEY_ID_LEN, TypedApiKey};
 use tonic::{Code, Request, Status};
 
 use self::sentence::{Effect, sentence};
@@ -49,11 +49,11 @@ impl Service {
         let proto::LookUpRequest { user_id, project_id } = request.get_ref();
         let projects = self.projects_of(caller(request)?, project_id, OPERATE)?;
         let typed = TypedApiKey::whole(user_id);
+        let api_key = self.api_key(request, typed.map_or(&**user_id, |typed| typed.id())).await;
         if let Some(typed) = typed {
-            let key = self.api_key(request, typed.id()).await;
             // A secret that is not known is still no user id.
             let secret = || typed.is_secret().then(|| no_api_key(typed));
-            if let Some(answer) = key.or_else(secret) {
+            if let Some(answer) = api_key.clone().or_else(secret) {
                 return Ok(proto::LookUpResponse { answer, ..Default::default() });
             }
         }
@@ -110,6 +110,9 @@ impl Service {
         if let Some(typed) = typed.filter(|_| keys.is_empty()) {
             answer = format!("{answer}; {}", no_api_key(typed));
         }
+        if let Some(api_key) = api_key {
+            answer = if keys.is_empty() { api_key } else { format!("{api_key}; {answer}") };
+        }
         if incomplete {
             answer.push_str("; not all keys were looked at");
         }
@@ -128,6 +131,9 @@ impl Service {
 
     /// Returns the answer for an API key, given by its id; `None` if no project that the caller may see has it.
     async fn api_key(&self, request: &Request<proto::LookUpRequest>, id: &str) -> Option<String> {
+        if id.len() != API_KEY_ID_LEN {
+            return None;
+        }
         let (project_id, key_id) = (request.get_ref().project_id.clone(), id.to_owned());
         let list = proto::ListKeysRequest { project_id, key_id, ..Default::default() };
         let (metadata, extensions) = (request.metadata().clone(), request.extensions().clone());

@@ -1,5 +1,6 @@
 //! `TopKeys`: the keys of a rule, or of all rules, with the highest counts.
 
+use std::cmp::Reverse;
 use std::collections::HashMap;
 
 use rlaas_auth::{ProjectId, Role, deadline};
@@ -15,6 +16,7 @@ use super::decisions::WatchedProjects;
 use super::fleet_top_keys::{FleetAnswers, QueryMessage};
 use super::messages::key_state;
 use super::projects::{OPERATE, OPERATE_OR_ADMIN};
+use super::stats::StatsScope;
 use super::{EVERY_PROJECT, KeyView, MAX_TIME, Service, caller};
 use rlaas_core::clock::Deadline;
 use rlaas_core::plan::{Selector, SelectorTarget};
@@ -152,8 +154,14 @@ impl Service {
         Ok(())
     }
 
-    /// Returns the rules in force whose keys do not have the user, and the number of further ones.
+    /// Returns the rules in force whose keys do not have the user, those that deny most first, and the number of
+    /// further ones.
     fn keyed_otherwise(&self, projects: &WatchedProjects) -> (Vec<proto::RuleRef>, u32) {
+        let points = self.administrator.stats().recent(StatsScope::Fleet, 0);
+        let mut all_denied = HashMap::<(&str, &str), u64>::new();
+        for (key, counts) in points.iter().flat_map(|point| &point.rules) {
+            *all_denied.entry((&*key.project, &*key.rule)).or_default() += counts.denied;
+        }
         let mut named = Vec::new();
         for state in self.projects.projects() {
             let id = &state.project.id;
@@ -162,12 +170,12 @@ impl Service {
             }
             let snapshot = self.administrator.limiter().project_snapshot(id.as_str());
             let Some(snapshot) = snapshot else { continue };
-            named.extend(
-                without_user(&snapshot.rules)
-                    .into_iter()
-                    .map(|rule| proto::RuleRef { project_id: id.to_string(), rule }),
-            );
+            named.extend(without_user(&snapshot.rules).into_iter().map(|rule| {
+                let denied = all_denied.get(&(id.as_str(), &*rule)).copied().unwrap_or_default();
+                proto::RuleRef { project_id: id.to_string(), rule, denied }
+            }));
         }
+        named.sort_by_key(|rule| Reverse(rule.denied));
         let left_out = named.len().saturating_sub(MAX_KEYED_OTHERWISE);
         named.truncate(MAX_KEYED_OTHERWISE);
         (named, u32::try_from(left_out).unwrap_or(u32::MAX))

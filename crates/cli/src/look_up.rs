@@ -4,13 +4,16 @@
 use std::fmt::Write;
 
 use rlaas_proto::TypedApiKey;
-use rlaas_proto::ratelimit::admin::v1::{LookUpRequest, UserKey};
+use rlaas_proto::ratelimit::admin::v1::{LookUpRequest, RuleRef, UserKey};
 use rlaas_proto::ratelimit::v1::RuleMode;
 use tonic::Status;
 
 use crate::call::Admin;
 use crate::fields::{dynamic, messages};
 use crate::{output, text};
+
+/// Most rules keyed otherwise that are named.
+const MAX_DENYING: usize = 5;
 
 /// Returns the answer for a user of a project, or with `-` of all: lines for people.
 pub(crate) async fn of_user(
@@ -21,6 +24,15 @@ pub(crate) async fn of_user(
     let request = LookUpRequest { user_id: user.to_owned(), project_id: project };
     let found = admin.look_up(request).await?.into_inner();
     let mut lines = text::printable(&found.answer) + "\n";
+    let denying = found.keyed_otherwise.iter().filter(|rule| rule.denied > 0).take(MAX_DENYING);
+    let denying = denying.map(|RuleRef { project_id, rule, denied }| {
+        format!("{} ({}) {denied}", text::value(rule), text::project(project_id))
+    });
+    let denying = denying.collect::<Vec<_>>().join(", ");
+    if !denying.is_empty() {
+        let _infallible =
+            writeln!(lines, "keyed otherwise, refused in the last 15 minutes: {denying}");
+    }
     if !found.keys.is_empty() {
         let keys = messages(&dynamic("admin.v1.LookUpResponse", &found), "keys");
         lines = lines + "\n" + &output::table("user_keys", &keys);

@@ -15,7 +15,7 @@ const ALMOST_A_MINUTE: SignedDuration = SignedDuration::new(59, 999_999_999);
 
 impl KeyState {
     /// Returns what is used of a limit, such as `2,500 of 2,500 used, 12 of debt`; of a bucket what is left of
-    /// its burst, such as `0 of 50 at once, 300 per min`; of slots those that are held, `5 of 5 in use`.
+    /// its burst, such as `0 of 50 left at once, 300 per min`; of slots those that are held, `5 of 5 in use`.
     pub fn use_words(&self, number: impl Fn(i64) -> String) -> String {
         let at_once = number(self.capacity());
         // What is held is not left, and is no debt.
@@ -30,7 +30,7 @@ impl KeyState {
         let window = self.window.as_ref().map(window_words);
         let rate = window.map(|window| format!(", {} per {window}", number(self.limit)));
         let left = number(self.remaining.max(0));
-        format!("{left} of {at_once} at once{}{debt}", rate.unwrap_or_default())
+        format!("{left} of {at_once} left at once{}{debt}", rate.unwrap_or_default())
     }
 
     /// Returns when a cost of 1 passes, or `never`; see [`KeyState::end_words`].
@@ -111,18 +111,21 @@ mod tests {
             (state(2_500, 8_728, 0), "2500 of 2500 used"),
             (state(10, 22, -12), "10 of 10 used, 12 of debt"),
             (KeyState { held: 4, ..state(10, 8, -2) }, "8 of 10 used"),
-            (bucket(state(300, 50, 0)), "0 of 50 at once, 300 per min"),
-            (bucket(KeyState { held: 5, ..state(300, 1, 44) }), "44 of 50 at once, 300 per min"),
-            (bucket(state(300, 53, -3)), "0 of 50 at once, 300 per min, 3 of debt"),
+            (bucket(state(300, 50, 0)), "0 of 50 left at once, 300 per min"),
+            (
+                bucket(KeyState { held: 5, ..state(300, 1, 44) }),
+                "44 of 50 left at once, 300 per min",
+            ),
+            (bucket(state(300, 53, -3)), "0 of 50 left at once, 300 per min, 3 of debt"),
             (
                 KeyState { held: 5, algorithm: Algorithm::Concurrency.into(), ..state(5, 0, 0) },
                 "5 of 5 in use",
             ),
             (
                 KeyState { window: Some(seconds(90)), ..bucket(state(5, 0, 9)) },
-                "9 of 9 at once, 5 per 90s",
+                "9 of 9 left at once, 5 per 90s",
             ),
-            (KeyState { window: None, ..bucket(state(5, 0, 9)) }, "9 of 9 at once"),
+            (KeyState { window: None, ..bucket(state(5, 0, 9)) }, "9 of 9 left at once"),
         ] {
             assert_eq!(state.use_words(|units| units.to_string()), expected);
         }

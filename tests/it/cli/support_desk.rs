@@ -103,7 +103,7 @@ fn five_tasks_are_done_by_copying_what_the_command_before_printed() {
     assert!(desk.may("bob", "/pay") && !desk.may("bob", "/exports"));
     let ended = desk.prints("rlaas unban bob --reason sorry");
     assert!(ended.starts_with("not banned any more on 3 rules: default, exports, invoices\n"));
-    assert_begins(&desk.prints("rlaas explain bob"), "bob passes");
+    assert_begins(&desk.prints("rlaas explain bob"), "no rule keyed by bob refuses");
 
     // Give alice more for a day.
     let shown = desk.prints("rlaas explain alice");
@@ -157,7 +157,7 @@ fn keys_of_several_parts_and_hostile_ids_are_found_and_let_through() {
         let first = shown.lines().next().expect("a line");
         assert!(first.contains(" is banned on files until "), "{shown}");
         desk.prints(&copied(&shown, "  files "));
-        assert!(run(&explain).1.lines().next().expect("a line").ends_with(" passes"));
+        assert!(run(&explain).1.lines().next().expect("a line").ends_with(" refuses"));
     }
 }
 

@@ -239,7 +239,7 @@ rules:
     call("/v1/check", request.clone()).await;
     let browser = Browser::signed_in(&server, ADMIN).await;
     let page = browser.get("key?user_id=acme").await.body;
-    for text in [">acme passes<", ">by-customer<", "Raise the limit"] {
+    for text in [">no rule keyed by acme refuses<", ">by-customer<", "Raise the limit"] {
         assert!(page.contains(text), "{text}: {page}");
     }
     call("/v1/check", request.clone()).await;
@@ -248,6 +248,10 @@ rules:
     // It is found: the other one alone is not looked at.
     let others = "are not looked at: <data class=\"number\" value=\"1\">1</data>";
     assert!(page.contains(others), "{page}");
+    // A request with a resource is answered first.
+    let page = browser.get("key?user_id=acme&resource=/q").await.body;
+    let [request, id] = ["A request ", "acme is refused by"].map(|text| page.find(text));
+    assert!(request.is_some() && request < id, "{page}");
 
     let made = call("/v1/projects", json!({"project": {"id": "shop"}})).await;
     assert_eq!(made["project"]["id"], "shop", "{made}");
@@ -262,6 +266,16 @@ rules:
     let page = browser.get(&beginning).await.body;
     assert!(page.contains(&answer) && page.contains(&link), "{page}");
     assert!(!page.contains("Rules that it meets"), "{page}");
+    // So is its id alone, which may be that of a user, too.
+    let page = browser.get(&format!("key?user_id={id}")).await.body;
+    assert!(page.contains(&answer) && page.contains(&link), "{page}");
+    let found = call("/v1/admin/look-up", json!({"userId": id, "projectId": "-"})).await;
+    assert_eq!(found["answer"], format!("API key {id} of the project shop is active"), "{found}");
+    call("/v1/check", json!({"userId": id, "resource": "/q", "attributes": {"customer": id}}))
+        .await;
+    let found = call("/v1/admin/look-up", json!({"userId": id, "projectId": "-"})).await;
+    let both = format!("API key {id} of the project shop is active; no rule keyed by {id} refuses");
+    assert_eq!(found["answer"], both, "{found}");
     let unknown = browser.get("key?user_id=rlaas_live_AAAAAAAA").await.body;
     assert!(unknown.contains("no project that you may see has an API key AAAAAAAA"), "{unknown}");
     let empty = browser.get("key").await.body;

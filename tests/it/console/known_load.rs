@@ -39,6 +39,7 @@ rules:
   - {name: open, endpoint: /open, limit: 8, window: 1h, on-store-failure: allow}
   - {name: gorl, endpoint: /gorl, limit: 2, window: 1h}
   - {name: quota, endpoint: /quota, algorithm: fixed-window, limit: 40, calendar: {unit: year}, reservable: true}
+  - {name: place, match: {attributes: {place: '*'}}, key-by: [place], limit: 3, window: 1h}
 ";
 const ENVOY: &str =
     "{domain: web, descriptors: [{key: client, rate_limit: {unit: year, requests_per_unit: 1}}]}";
@@ -150,6 +151,7 @@ impl AnswerCounts {
             let used = keys().map(|[_, used, ..]| used).sum();
             figures.put(&format!("keys of {rule}"), [refused, missing, used]);
         }
+        figures.put("Look up: keyed otherwise", [self.named("rule ")["place"][2]]);
         for (key, [_, charged, ..]) in self.named("key quota ") {
             if counted.0.contains_key(&format!("key quota {key}")) {
                 figures.put(&format!("use of the quota: user_id={key}"), [charged]);
@@ -240,7 +242,8 @@ async fn send_over_http(server: &Rlaas, number: usize, user: &str, tally: &mut A
     tally.add(format!("key {rule} {user}"), of_key);
 }
 
-/// Reserves for users who are looked up, and charges another cost.
+/// Reserves for users who are looked up, and charges another cost; and asks for somebody else, by a rule that is not
+/// keyed by users.
 async fn reserve(server: &Rlaas, tally: &mut AnswerCounts) {
     let mut client = ReservationServiceClient::new(server.channel().await);
     for (charged, user) in (1..=8).zip(USERS.into_iter().cycle()) {
@@ -258,6 +261,12 @@ async fn reserve(server: &Rlaas, tally: &mut AnswerCounts) {
             let commit = CommitRequest { reservation_id, actual, ..Default::default() };
             client.commit(commit).await.expect("a settlement");
         }
+    }
+    let attributes = [("place".to_owned(), "x".to_owned())].into();
+    let of_place = CheckRequest { attributes, ..request("somebody") };
+    for _ in 0..5 {
+        let answer = server.client().await.check(of_place.clone()).await;
+        tally.answer(&["place"], "x", answer.map(tonic::Response::into_inner));
     }
 }
 
@@ -390,6 +399,9 @@ impl Shown {
         }
         for user in USERS {
             let page = self.browser.get(&format!("key?user_id={}", user.trim())).await.body;
+            let otherwise = page.split_once("</data>. A request with its resource");
+            let denied = last_value(otherwise.map(|(before, _)| before));
+            figures.put("Look up: keyed otherwise", [denied]);
             for key in counted.named("key ").into_keys().filter(|key| !key.starts_with(OF_ENVOY)) {
                 // Of a key that was neither granted nor refused anything there is no row.
                 if let Some(rule) = key.strip_suffix(user) {

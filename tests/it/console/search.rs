@@ -143,7 +143,10 @@ async fn an_id_that_only_looks_like_an_api_key_is_found_as_what_it_is() {
     call(&server, "/v1/check", json!({"userId": user, "resource": "/pay"})).await;
     assert_eq!(leads_to(&browser, user).await, format!("key?user_id={user}"));
     let page = browser.get(&format!("key?user_id={user}")).await;
-    assert!(page.status == 200 && page.body.contains(&format!(">{user} passes<")), "{page:?}");
+    assert!(
+        page.status == 200 && page.body.contains(&format!(">no rule keyed by {user} refuses<")),
+        "{page:?}"
+    );
     call(&server, "/v1/check", json!({"userId": "rlaas_team_bo", "resource": "/pay"})).await;
     assert_eq!(leads_to(&browser, "rlaas_team_bo").await, "key?user_id=rlaas_team_bo");
     let project = json!({"project": {"id": "team", "displayName": "rlaas_team_x"}});
@@ -151,6 +154,6 @@ async fn an_id_that_only_looks_like_an_api_key_is_found_as_what_it_is() {
     assert_eq!(leads_to(&browser, "rlaas_team_x").await, "project?id=team");
     // Both may be meant.
     let page = browser.get("key?user_id=rlaas_team_engineer").await.body;
-    let both = "rlaas_team_engineer passes; no project that you may see has an API key engineer";
+    let both = "no rule keyed by rlaas_team_engineer refuses; no project that you may see has an API key engineer";
     assert!(page.contains(both), "{page}");
 }

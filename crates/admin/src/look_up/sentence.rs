@@ -50,7 +50,7 @@ pub(super) fn sentence(user: &str, keys: &[proto::UserKey], now: Timestamp) -> S
         }
     }
     let mut said = match &*clauses {
-        [] => format!("{user} passes"),
+        [] => format!("no rule keyed by {user} refuses"),
         clauses => format!("{user} is {}", clauses.join(" and ")),
     };
     match keys_with(Effect::Passes).count() {
@@ -158,8 +158,8 @@ mod tests {
         let (soon, tomorrow) = (1_700_003_600, 1_700_090_000);
         let shadow = || with(refused("soft", 9), |state| state.mode = RuleMode::Shadow.into());
         for (keys, expected) in [
-            (vec![], "bob passes"),
-            (vec![key("", "pay", 3), shadow()], "bob passes; 1 in shadow"),
+            (vec![], "no rule keyed by bob refuses"),
+            (vec![key("", "pay", 3), shadow()], "no rule keyed by bob refuses; 1 in shadow"),
             (
                 vec![banned("", "pay", soon), banned("shop", "search", soon)],
                 "bob is banned on pay and search (shop) until 23:13:20 UTC",
@@ -180,6 +180,7 @@ mod tests {
         let many: Vec<_> = (0..9).map(|rule| banned("", &format!("r{rule}"), soon)).collect();
         let expected = "x is banned on r0, r1, r2, r3, r4 and 4 more until 23:13:20 UTC";
         assert_eq!(said("x", &many), expected);
-        assert_eq!(said("a passes\n\u{202e}", &[]), r#""a passes\n\u{202e}" passes"#);
+        let expected = r#"no rule keyed by "a passes\n\u{202e}" refuses"#;
+        assert_eq!(said("a passes\n\u{202e}", &[]), expected);
     }
 }

@@ -104,7 +104,7 @@ pub(super) async fn typed_key<'a>(
 }
 
 /// Returns the API key with an id, of a project that the visitor has a role for.
-async fn key_with_id(visitor: &Visitor, id: &str) -> Option<ApiKey> {
+pub(super) async fn key_with_id(visitor: &Visitor, id: &str) -> Option<ApiKey> {
     if id.len() != API_KEY_ID_LEN {
         return None;
     }

@@ -30,7 +30,7 @@ FAILED  the third payment waits
       allowed  a: 1 of 2 left, all in 47.9s (pay)
 
       Rules that apply:
-        free  allows: 9 of 10 at once, 10 per 10s, resets now
+        free  allows: 9 of 10 left at once, 10 per 10s, resets now
           limit 10, gcra, by the rule
           key user_id=a, in the store free:a
         pay  allows: 1 of 2 used, resets in 47.9s

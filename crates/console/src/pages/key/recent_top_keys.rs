@@ -10,18 +10,21 @@ use rlaas_proto::ratelimit::v1::Algorithm;
 use super::render::{KeyPage, key_override};
 use super::{MatchingKey, written};
 use crate::calls::{EVERY_PROJECT, READ_TIME, id_of, within};
+use crate::decisions::SPAN_NAME;
 use crate::fields::{FormFields, Link};
 use crate::key_states::{key_page, linked_key, now};
 use crate::page_error::PageError;
 use crate::pages::project::keys::state_text;
-use crate::pages::search::{key_link, typed_key};
+use crate::pages::search::{key_link, key_with_id, typed_key};
 use crate::rule_words::{project_name, refuses_nothing, rule_link};
 use crate::table::Table;
-use crate::text::{foreign, number, or_dash};
+use crate::text::{foreign, joined, number, or_dash};
 use crate::visit::Visitor;
 
 /// Most keys that are shown.
 const MAX_SHOWN: usize = 20;
+/// Most rules that are named for what they have refused to others.
+const MAX_DENYING: usize = 5;
 
 /// What is known of an id.
 #[derive(Debug, Default)]
@@ -32,7 +35,7 @@ pub(super) struct RecentKeys {
     left_out: usize,
     /// All of the answer but its keys.
     found: LookUpResponse,
-    /// The API key that the id is, if it is one of a project of the visitor: nothing else is known of it.
+    /// The API key that the id is, if it is one of a project of the visitor.
     api_key: Option<ApiKey>,
 }
 
@@ -50,9 +53,11 @@ struct RecentKey {
 pub(super) async fn read(visitor: &Visitor, search: &FormFields) -> Result<RecentKeys, PageError> {
     let (user_id, project) = (search.get("user_id"), search.get("project"));
     // Who may not look up ids may still revoke keys.
+    // Of a longer text that is one nothing else is known.
     if let Some((_, Some(key))) = typed_key(visitor, user_id).await {
         return Ok(RecentKeys { api_key: Some(key), ..RecentKeys::default() });
     }
+    let api_key = key_with_id(visitor, user_id).await;
     let project_id = if project.is_empty() { EVERY_PROJECT } else { id_of(project) }.to_owned();
     let request = LookUpRequest { user_id: user_id.to_owned(), project_id };
     let mut found = visitor.admin().look_up(within(READ_TIME, request)).await?.into_inner();
@@ -64,7 +69,7 @@ pub(super) async fn read(visitor: &Visitor, search: &FormFields) -> Result<Recen
     for key in of_id.into_iter().take(MAX_SHOWN) {
         keys.push(RecentKey::new(visitor, user_id, key).await);
     }
-    Ok(RecentKeys { keys, left_out, found, api_key: None })
+    Ok(RecentKeys { keys, left_out, found, api_key })
 }
 
 impl RecentKey {
@@ -106,12 +111,15 @@ impl RecentKeys {
 
     /// Shows the answer, and a row for each key.
     pub(super) fn render(&self, page: &KeyPage) -> Markup {
-        if let Some(key) = &self.api_key {
+        let revoke = html! {
+            @if let Some(key) = &self.api_key { p { a href=(key_link(key)) { "Revoke or replace it" } } }
+        };
+        if let Some(key) = self.api_key.as_ref().filter(|_| self.keys.is_empty()) {
             return html! {
                 p.summary {
                     strong { "API key " (foreign(&key.id)) " of the project " (foreign(&key.project_id)) " is " (state_text(key)) }
                 }
-                p { a href=(key_link(key)) { "Revoke or replace it" } }
+                (revoke)
             };
         }
         let user_id = page.search.get("user_id");
@@ -122,6 +130,8 @@ impl RecentKeys {
         let request = Link::like("key", &page.search, &["user_id", "project"]).with("cost", "1");
         html! {
             p.summary { strong { (foreign(&self.found.answer)) } }
+            (revoke)
+            (self.denying())
             h2 { "Keys of this id" }
             @if self.keys.is_empty() {
                 p.notice {
@@ -140,6 +150,23 @@ impl RecentKeys {
             }
             @if page.found.is_none() && self.has_keys() {
                 p { a href=(request) { "What a request without resource would get" } }
+            }
+        }
+    }
+
+    /// Names rules that may refuse a request of the id for another part of it, since they have refused others.
+    fn denying(&self) -> Markup {
+        let denying = self.found.keyed_otherwise.iter().filter(|rule| rule.denied > 0);
+        let denying = denying.take(MAX_DENYING).collect::<Vec<_>>();
+        html! {
+            @if !denying.is_empty() {
+                p.notice {
+                    "Keyed otherwise, and refused requests in the last " (SPAN_NAME) ": "
+                    (joined(denying, ", ", |rule| html! {
+                        (rule_link(&rule.project_id, &rule.rule)) " (" (project_name(&rule.project_id)) ") " (number(rule.denied))
+                    }))
+                    ". A request with its resource and attributes shows whether they refuse it."
+                }
             }
         }
     }

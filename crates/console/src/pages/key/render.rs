@@ -37,10 +37,13 @@ pub(super) struct KeyPage {
 
 impl KeyPage {
     pub(super) fn render(&self) -> Markup {
+        let has_resource = !self.asked.get("resource").is_empty();
         let content = html! {
             @if let Some(refused) = &self.refused { (refused.notice()) }
             (self.choices.search_form(&self.search))
+            @if has_resource { (self.outlook()) }
             (self.recent_top_keys())
+            @if !has_resource { (self.outlook()) }
             @match &self.found {
                 None => @if self.recent.is_none() {
                     p.notice {
@@ -68,7 +71,9 @@ impl KeyPage {
         }
     }
 
-    fn found(&self, found: &FoundKeys) -> Markup {
+    /// Says what a request would get.
+    fn outlook(&self) -> Markup {
+        let Some(Ok(found)) = &self.found else { return html! {} };
         html! {
             @if let Some(problem) = &found.store_problem {
                 p.problem role="alert" {
@@ -96,6 +101,11 @@ impl KeyPage {
                     " " a href=(link(&self.asked)) { "Reload" }
                 }
             }
+        }
+    }
+
+    fn found(&self, found: &FoundKeys) -> Markup {
+        html! {
             @if !found.is_operator { p.notice { "The role operate is required to see what is used, and to reset it." } }
             h2 { @if self.asked.get("id").is_empty() { "Rules that it meets" } @else { "The key" } }
             @if found.keys.is_empty() { p.notice { "None." } }
