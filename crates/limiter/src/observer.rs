@@ -133,8 +133,10 @@ pub enum DecidedRequest {
         /// Its cost.
         units: u64,
     },
-    /// It is denied.
+    /// A rule denies it.
     Denied,
+    /// It is denied because no rule matches.
+    NoRule,
     /// It has no verdict, because the service could not decide.
     Failed,
     /// It has no verdict, because it is not valid.

@@ -38,6 +38,7 @@ impl RequestStats {
         add(&mut self.failed, other.failed);
         add(&mut self.rejected, other.rejected);
         add(&mut self.fail_open, other.fail_open);
+        add(&mut self.no_rule, other.no_rule);
     }
 }
 

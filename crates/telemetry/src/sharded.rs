@@ -81,7 +81,10 @@ struct RequestShard {
     allowed_others: AtomicU64,
     /// Of the allowed ones: those that passed because the store failed.
     fail_open: AtomicU64,
+    /// Requests that a rule denied.
     denied: AtomicU64,
+    /// Requests that were denied because no rule matches.
+    no_rule: AtomicU64,
     failed: AtomicU64,
     rejected: AtomicU64,
     /// Units but those of `allowed_units`.
@@ -97,6 +100,8 @@ pub struct RequestCounts {
     pub fail_open: u64,
     /// Denied requests.
     pub denied: u64,
+    /// Of these: no rule matches.
+    pub no_rule: u64,
     /// Requests that the service could not decide.
     pub failed: u64,
     /// Requests that are not valid.
@@ -128,6 +133,7 @@ impl RequestCounts {
             allowed: with(self.allowed, other.allowed),
             fail_open: with(self.fail_open, other.fail_open),
             denied: with(self.denied, other.denied),
+            no_rule: with(self.no_rule, other.no_rule),
             failed: with(self.failed, other.failed),
             rejected: with(self.rejected, other.rejected),
             units: with(self.units, other.units),
@@ -140,11 +146,12 @@ impl RequestCounters {
     pub fn counts(&self) -> RequestCounts {
         self.0.iter().fold(RequestCounts::default(), |counts, shard| {
             let load = |count: &AtomicU64| count.load(Ordering::Relaxed);
-            let ones = load(&shard.allowed_units);
+            let (ones, no_rule) = (load(&shard.allowed_units), load(&shard.no_rule));
             counts.plus(&RequestCounts {
                 allowed: ones.wrapping_add(load(&shard.allowed_others)),
                 fail_open: load(&shard.fail_open),
-                denied: load(&shard.denied),
+                denied: no_rule.wrapping_add(load(&shard.denied)),
+                no_rule,
                 failed: load(&shard.failed),
                 rejected: load(&shard.rejected),
                 units: ones.wrapping_add(load(&shard.units)),
@@ -168,6 +175,7 @@ impl ProjectObserver for RequestCounters {
                 &shard.allowed_others
             }
             DecidedRequest::Denied => &shard.denied,
+            DecidedRequest::NoRule => &shard.no_rule,
             DecidedRequest::Failed => &shard.failed,
             DecidedRequest::Rejected => &shard.rejected,
         };

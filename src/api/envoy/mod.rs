@@ -199,7 +199,7 @@ impl Service {
     ) -> Result<DescriptorVerdict, Status> {
         match &decided {
             Ok(verdict) if verdict.is_refused => {
-                self.limiter.count_undecided(project, DecidedRequest::Denied);
+                self.limiter.count_undecided(project, DecidedRequest::NoRule);
             }
             Ok(_) => {}
             Err(status) => undecided::count(&self.limiter, project, status.code()),

@@ -105,6 +105,10 @@ impl AnswerCounts {
             Ok(answer) => answer,
             Err(Code::Unavailable | Code::ResourceExhausted) => return self.count(project, 2),
             Err(Code::InvalidArgument) => return self.count(project, 3),
+            Err(Code::PermissionDenied) => {
+                self.count("no rule".to_owned(), 1);
+                return self.count(project, 1);
+            }
             Err(code) => panic!("{code:?}"),
         };
         self.count(project.clone(), usize::from(!answer.allowed));
@@ -132,6 +136,7 @@ impl AnswerCounts {
         let [allowed, denied, failed, rejected, fail_open] = self.all();
         figures.put("Now: tiles", [allowed + denied + failed, denied, failed, fail_open]);
         figures.put("Now: not valid", [rejected]);
+        figures.put("Now: in no row", [self.0["no rule"][1], failed]);
         figures.put("Now: chart", [allowed - fail_open, fail_open, denied, failed]);
         figures.put("missing", [missing]);
         for (project, counts) in self.named("project ") {
@@ -243,7 +248,7 @@ async fn send_over_http(server: &Rlaas, number: usize, user: &str, tally: &mut A
 }
 
 /// Reserves for users who are looked up, and charges another cost; and asks for somebody else, by a rule that is not
-/// keyed by users.
+/// keyed by users, and without a rule.
 async fn reserve(server: &Rlaas, tally: &mut AnswerCounts) {
     let mut client = ReservationServiceClient::new(server.channel().await);
     for (charged, user) in (1..=8).zip(USERS.into_iter().cycle()) {
@@ -262,6 +267,9 @@ async fn reserve(server: &Rlaas, tally: &mut AnswerCounts) {
             client.commit(commit).await.expect("a settlement");
         }
     }
+    let unknown = CheckRequest { resource: "/none".to_owned(), ..request("somebody") };
+    let answer = server.client().await.check(unknown).await;
+    tally.answer(&[], "", answer.map(tonic::Response::into_inner));
     let attributes = [("place".to_owned(), "x".to_owned())].into();
     let of_place = CheckRequest { attributes, ..request("somebody") };
     for _ in 0..5 {
@@ -350,6 +358,10 @@ impl Shown {
         figures.put("Now: tiles", tiles.map(|name| tile(&page, name)));
         let not_valid = page.split("</data> more not valid").next();
         figures.put("Now: not valid", [last_value(not_valid)]);
+        let in_no_row = page.split_once("</data> requests refused without a rule, ");
+        let (no_rule, rest) = in_no_row.expect("requests without a rule");
+        let in_no_row = [no_rule, rest.split("</data> failed").next().unwrap_or_default()];
+        figures.put("Now: in no row", in_no_row.map(|part| last_value(Some(part))));
         figures.put("Now: chart", chart(&page, "requests"));
         for project in told.named("project ").into_keys() {
             let cells = cells(&page, if project.is_empty() { "none" } else { project });

@@ -153,14 +153,14 @@ pub(crate) fn request_stats(project: &str, counts: &RequestCounts) -> RequestSta
 
 /// Returns the message of requests, without a project.
 pub(crate) fn request_counters(counts: &RequestCounts) -> RequestStats {
-    let RequestCounts { allowed, denied, failed, rejected, fail_open, .. } = *counts;
+    let RequestCounts { allowed, denied, no_rule, failed, rejected, fail_open, .. } = *counts;
     let project_id = String::new();
-    RequestStats { project_id, allowed, denied, failed, rejected, fail_open }
+    RequestStats { project_id, allowed, denied, failed, rejected, fail_open, no_rule }
 }
 
 fn request_counts(stats: &RequestStats) -> RequestCounts {
-    let RequestStats { allowed, denied, failed, rejected, fail_open, .. } = *stats;
-    RequestCounts { allowed, denied, failed, rejected, fail_open, units: 0 }
+    let RequestStats { allowed, denied, failed, rejected, fail_open, no_rule, .. } = *stats;
+    RequestCounts { allowed, denied, no_rule, failed, rejected, fail_open, units: 0 }
 }
 
 fn counts(stats: &RuleStats) -> DecisionCounts {

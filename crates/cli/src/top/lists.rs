@@ -113,7 +113,11 @@ pub(super) fn rates(point: &WatchStatsResponse, rule: Option<&str>) -> String {
     let all = point.request_sum();
     let [allowed, denied, failed] = [all.allowed, all.denied, all.failed].map(each_second);
     let share = all.denied as f64 * 100.0 / all.requests().max(1) as f64;
-    let more = [(all.fail_open, "let through (fail-open)"), (all.rejected, "not valid")];
+    let more = [
+        (all.no_rule, "of the denied without a rule"),
+        (all.fail_open, "let through (fail-open)"),
+        (all.rejected, "not valid"),
+    ];
     let more = more.into_iter().filter(|(count, _)| *count > 0);
     let more = more.map(|(count, what)| format!("; {} {what}", each_second(count)));
     let more = more.collect::<Vec<_>>().concat();

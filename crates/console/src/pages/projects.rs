@@ -8,7 +8,7 @@ use rlaas_proto::ratelimit::admin::v1::{
 };
 use rlaas_proto::ratelimit::v1::UnmatchedPolicy;
 
-use super::now::share;
+use super::now::{bad_unless_none, share};
 use crate::calls::{CHANGE_TIME, EVERY_PROJECT, READ_TIME, every, field_of, within};
 use crate::decisions::{ProjectRequests, SPAN_NAME, history};
 use crate::fields::{FormFields, Link, UNNAMED, search_input};
@@ -216,6 +216,9 @@ fn table(projects: &[ListedProject]) -> Markup {
         })
         .right("Refused", |(requests, _)| {
             or_dash(requests.as_ref().map(|requests| share(requests.denied, requests.requests())))
+        })
+        .right("Failed", |(requests, _)| {
+            or_dash(requests.as_ref().map(|requests| bad_unless_none(requests.failed)))
         })
         .right("API keys", |(_, project)| number(project.keys.into()))
         .right("Rules", |(_, project)| number(project.rules.into()))

@@ -14,6 +14,7 @@ use super::{
 };
 use crate::algorithm::{Algorithm, Cost, Window};
 use crate::clock::{Deadline, Micros, Timestamp};
+use crate::observer::DecidedRequest;
 use crate::plan::{DescriptorPlan, Hit, Plan, PlannedStatus, RequestUnits, RuleIndex};
 use crate::rules::descriptors::{DescriptorRequest, Metadata};
 use crate::rules::{Grant, Mode, RuleSet};
@@ -205,7 +206,11 @@ impl Limiter {
         let verdict =
             self.fold_descriptors(&snapshot, &done.plan, &statuses, &done.executed.results);
         let decisions = verdict.answers.iter().flatten().map(|answer| &answer.decided);
-        let passed = verdict.is_allowed().then(|| snapshot::source(decisions));
+        let passed = if verdict.is_allowed() {
+            Ok(snapshot::source(decisions))
+        } else {
+            Err(DecidedRequest::Denied)
+        };
         self.count_request(&snapshot, done.plan.units, passed);
         Ok((verdict, done))
     }

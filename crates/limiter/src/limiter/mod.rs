@@ -52,7 +52,7 @@ use self::projects::ProjectSnapshots;
 use self::store_failure::Degradation;
 use crate::clock::{Clock, Deadline};
 use crate::idempotency::{Operation, RequestIdError};
-use crate::observer::{Observer, ProjectObserver, RequestEvent};
+use crate::observer::{DecidedRequest, Observer, ProjectObserver, RequestEvent};
 use crate::operation::{Receipt, StoreId};
 use crate::plan::Plan;
 use crate::reservation::Reservation;
@@ -402,7 +402,7 @@ impl Limiter {
     fn admit_request(&self, snapshot: &Snapshot, plan: &Plan) -> Result<(), CheckError> {
         let admitted = self.admit_unmatched(snapshot, plan);
         if admitted.is_err() {
-            self.count_request(snapshot, plan.units, None);
+            self.count_request(snapshot, plan.units, Err(DecidedRequest::NoRule));
         }
         admitted
     }

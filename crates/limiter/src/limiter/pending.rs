@@ -115,7 +115,7 @@ impl PendingCheck {
             Err(error @ CheckError::RequestId(_)) => Err(error),
             // Only rules in shadow mode apply, whose failure does not matter.
             Err(_) if refuses_nothing => {
-                limiter.count_request(&snapshot, units, Some(Source::NoRule));
+                limiter.count_request(&snapshot, units, Ok(Source::NoRule));
                 Ok(Verdict::unmatched())
             }
             Err(error) => Err(error),

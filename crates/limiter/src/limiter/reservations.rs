@@ -308,7 +308,7 @@ impl Limiter {
                 .unwrap_or_default();
             let units = units.unwrap_or(Cost::total(most));
             let units = RequestUnits::Report(units);
-            self.count_request(snapshot, units, Some(Source::Store));
+            self.count_request(snapshot, units, Ok(Source::Store));
         }
         Ok((settlements, replayed, changed.is_partial))
     }
@@ -385,7 +385,7 @@ impl Limiter {
                 snapshot.observers.get(hit.rule).charged(&hit.key, counted);
             }
             self.report_all_reached(snapshot, plan, &results, |reply, _| reply.taken);
-            self.count_request(snapshot, plan.units, Some(Source::Store));
+            self.count_request(snapshot, plan.units, Ok(Source::Store));
         }
         Ok((results, replayed))
     }

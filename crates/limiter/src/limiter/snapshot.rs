@@ -81,7 +81,11 @@ impl Limiter {
         if verdict.decisions.len() < plan.hits.len() {
             snapshot.count_not_asked(plan, results);
         }
-        let passed = verdict.is_allowed().then(|| source(verdict.decisions.iter()));
+        let passed = if verdict.is_allowed() {
+            Ok(source(verdict.decisions.iter()))
+        } else {
+            Err(DecidedRequest::Denied)
+        };
         self.count_request(snapshot, plan.units, passed);
         verdict
     }
@@ -103,16 +107,16 @@ impl Limiter {
         }
     }
 
-    /// Reports the verdict on a request as a whole: the source by which it may pass, or `None` if it is denied.
+    /// Reports the verdict on a request as a whole: the source by which it may pass, or else its outcome.
     #[inline]
     pub(super) fn count_request(
         &self,
         snapshot: &Snapshot,
         units: RequestUnits,
-        passed: Option<Source>,
+        passed: Result<Source, DecidedRequest>,
     ) {
         report_request(&*snapshot.project, units, passed);
-        if passed == Some(Source::FailOpen) && matches!(units, RequestUnits::Decide { .. }) {
+        if passed == Ok(Source::FailOpen) && matches!(units, RequestUnits::Decide { .. }) {
             self.store.count_undecided(Undecided::Allowed);
         }
         if let Some(caller) = &self.caller {
@@ -222,14 +226,18 @@ pub(super) fn source<'d>(mut decisions: impl Iterator<Item = &'d RuleDecision>) 
 }
 
 #[inline]
-fn report_request(observer: &dyn ProjectObserver, units: RequestUnits, passed: Option<Source>) {
+fn report_request(
+    observer: &dyn ProjectObserver,
+    units: RequestUnits,
+    passed: Result<Source, DecidedRequest>,
+) {
     let reported = match units {
         RequestUnits::Decide { cost, reported } => {
             let units = cost.units();
             observer.decided(match passed {
-                None => DecidedRequest::Denied,
-                Some(Source::FailOpen) => DecidedRequest::FailOpen { units },
-                Some(_) => DecidedRequest::Allowed { units },
+                Err(outcome) => outcome,
+                Ok(Source::FailOpen) => DecidedRequest::FailOpen { units },
+                Ok(_) => DecidedRequest::Allowed { units },
             });
             reported
         }

@@ -5,7 +5,7 @@ mod render;
 mod tables;
 
 pub(crate) use refused::refusal;
-pub(super) use tables::{percent, share, share_refused};
+pub(super) use tables::{bad_unless_none, in_no_row, percent, share, share_refused};
 
 use std::collections::HashMap;
 

@@ -33,6 +33,19 @@ pub(super) fn rules(traffic: &Traffic) -> Markup {
         @if !rows.is_empty() {
             h2 { "Rules" }
             (table.rows(&rows))
+            (in_no_row(&traffic.all))
+        }
+    }
+}
+
+/// Says which requests are in no row of a table of rules.
+pub(in crate::pages) fn in_no_row(requests: &RequestStats) -> Markup {
+    html! {
+        @if requests.no_rule > 0 || requests.failed > 0 {
+            p.hint {
+                "In no row, in the last " (SPAN_NAME) ": " (number(requests.no_rule))
+                " requests refused without a rule, " (number(requests.failed)) " failed."
+            }
         }
     }
 }
@@ -98,7 +111,7 @@ fn with_counts<'a>(table: Table<'a, &'a RuleStats>, total: &RuleStats) -> Table<
     table
 }
 
-fn bad_unless_none(count: u64) -> Markup {
+pub(in crate::pages) fn bad_unless_none(count: u64) -> Markup {
     html! { @if count > 0 { span.bad { (number(count)) } } @else { "0" } }
 }
 

@@ -20,7 +20,7 @@ use rlaas_proto::ratelimit::admin::v1::{DailyUsage, Project, RequestStats, Usage
 
 use self::forms::{DELETE, SETTINGS};
 use self::keys::ListedKeys;
-use super::now::percent;
+use super::now::{bad_unless_none, in_no_row, percent};
 use super::projects::{created, policy_text, policy_value, typed_policy_text};
 use super::rules::ListedRules;
 use super::undo::Undo;
@@ -129,6 +129,7 @@ impl ProjectPage {
                 Ok(rules) => (rules.first(&self.frame.visitor)),
                 Err(error) => (failure(&error.sentence())),
             }
+            @if let Some(requests) = &self.requests { (in_no_row(requests)) }
             @if !is_unnamed { (self.key_part()) }
             (usage::render(self.id(), self.by, &self.usage))
             (self.settings())
@@ -153,6 +154,9 @@ impl ProjectPage {
                 (tile("Requests", &or_dash(requests.map(|stats| number(stats.requests()))), &in_time))
                 (tile("Refused", &or_dash(requests.map(refused)), &html! {
                     @if let Some(stats) = requests { (number(stats.denied)) " in " (SPAN_NAME) }
+                }))
+                (tile("Failed", &or_dash(requests.map(|stats| bad_unless_none(stats.failed))), &html! {
+                    "in the last " (SPAN_NAME)
                 }))
                 (tile("Rules", &number((*rules).into()), &html! {
                     "requests without one are " (policy) ", " a href=(all) { "see them" }
