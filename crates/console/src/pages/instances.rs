@@ -169,7 +169,7 @@ fn catalogue(instance: &Instance, newest: Option<u64>) -> Markup {
 /// Shows the servers of the store, as this instance sees them.
 fn nodes(nodes: &[StoreNode], meanwhile: &Markup) -> Markup {
     let caption = "Times are of the last 512 calls and probes, errors and requests of this instance since \
-                   its start. A node whose circuit breaker is open is not asked until a probe succeeds";
+                   its start; of outages the one that lasts, the longest of the last hour, or the last. A node whose circuit breaker is open is not asked until a probe succeeds";
     let table = Table::<StoreNode>::new("Redis nodes", caption)
         .cards()
         .text("Address", |node| foreign(&node.address))
@@ -183,7 +183,7 @@ fn nodes(nodes: &[StoreNode], meanwhile: &Markup) -> Markup {
         .right("Errors", |node| number(node.errors))
         .right("Memory", memory)
         .text("Eviction", |node| word(&node.eviction_policy))
-        .wide("Last outage", outage);
+        .wide("Outage", outage);
     html! {
         @if !nodes.is_empty() {
             h2 { "Redis nodes, as this instance sees them" }
@@ -209,7 +209,7 @@ fn memory(node: &StoreNode) -> Markup {
     }
 }
 
-/// Says how long the last outage lasted, and what it did to callers of this instance.
+/// Says how long an outage lasted, and what it did to callers of this instance.
 fn outage(node: &StoreNode) -> Markup {
     html! {
         @if node.outage_started_at.is_none() { span.muted { "none" } } @else {

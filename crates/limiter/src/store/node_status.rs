@@ -25,7 +25,8 @@ pub struct NodeStatus {
     pub errors: u64,
     /// Its memory; `None` if that is not known, without permission for INFO and while it does not answer.
     pub memory: Option<NodeMemory>,
-    /// The outage that lasts, else the last one; `None` if there was none since this process started.
+    /// The outage that lasts, else the longest that ended in the last hour, else the last one; `None` if there
+    /// was none since this process started.
     pub outage: Option<NodeOutage>,
 }
 

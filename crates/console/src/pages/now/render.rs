@@ -148,11 +148,13 @@ fn last_point(traffic: &Traffic) -> (Interval, RequestStats) {
 }
 
 fn store_tile(frame: &Frame, listed: Option<&[Instance]>) -> Markup {
-    let here = listed.and_then(|listed| listed.iter().find(|instance| instance.answering));
-    let nodes = here.map(|here| &*here.store_nodes).unwrap_or_default();
-    let open = nodes.iter().filter(|node| node.breaker() != Breaker::Closed).count();
+    let seen = listed.into_iter().flatten().filter(|instance| !instance.missing);
+    let nodes = seen.flat_map(|instance| &instance.store_nodes);
+    let open = nodes.filter(|node| node.breaker() != Breaker::Closed).count();
     let state = html! {
-        @if frame.visitor.store.is_away { span.bad { "does not answer" } } @else { span.good { "answers" } }
+        @if frame.visitor.store.is_away { span.bad { "does not answer" } }
+        @else if open > 0 { span.bad { "breaker open" } }
+        @else { span.good { "answers" } }
     };
     let more = html! {
         (frame.visitor.store.kind)
@@ -188,4 +190,29 @@ fn fleet(frame: &Frame, listed: &[Instance], traffic: &Traffic) -> Markup {
         ", " a href="instances" { "see them" }
     };
     tile("Instances", &number((listed.len() - missing) as u64), &more)
+}
+
+#[cfg(test)]
+mod tests {
+    use rlaas_proto::ratelimit::admin::v1::StoreNode;
+
+    use super::*;
+    use crate::visit::tests::visitor;
+
+    #[test]
+    fn a_store_that_is_not_asked_does_not_answer() {
+        let mut visitor = visitor();
+        visitor.store.is_away = false;
+        let frame = Frame { page: "now", visitor, outcome: None };
+        let shown = |breaker: Breaker| {
+            let node = StoreNode { breaker: breaker.into(), ..StoreNode::default() };
+            let instance = Instance { store_nodes: vec![node], ..Instance::default() };
+            store_tile(&frame, Some(&[instance])).into_string()
+        };
+        assert!(shown(Breaker::Closed).contains(">answers<"));
+        for breaker in [Breaker::Open, Breaker::HalfOpen] {
+            let open = shown(breaker);
+            assert!(open.contains("breaker open") && !open.contains("good"), "{open}");
+        }
+    }
 }

@@ -109,7 +109,7 @@ impl ServerHealth {
             p99: self.round_trips.percentile(99),
             errors: self.errors.load(Ordering::Relaxed),
             memory: info.and_then(|info| info.memory.clone()),
-            outage: lock(&self.outages).last(self.clock.now(), self.gauge.undecided()),
+            outage: lock(&self.outages).worst(self.clock.now(), self.gauge.undecided()),
         }
     }
 

@@ -1,4 +1,4 @@
-//! The last outage of a server, and what it cost the callers of this process.
+//! The outages of a server in the last hour, and what they cost the callers of this process.
 //!
 //! An outage lasts from the first probe without an answer until the monitor is connected again. Its
 //! requests are those since the last probe with an answer, until the first one afterwards: some fail
@@ -7,13 +7,18 @@
 use crate::clock::{Micros, Timestamp};
 use crate::store::NodeOutage;
 
-/// The last outage of a server, and the requests of this process that were not decided meanwhile.
+/// Time for which an outage is remembered, and most of them; the last one is remembered for ever.
+const MEMORY: Micros = Micros::from_secs(3_600);
+const MAX_REMEMBERED: usize = 16;
+
+/// The outages of a server, and the requests of this process that were not decided meanwhile.
 #[derive(Debug, Default)]
 pub(crate) struct Outages {
     /// Counts at the last answer to a probe.
     answered: UndecidedCounts,
     probed_at: Option<Timestamp>,
-    last: Option<CountedOutage>,
+    /// In their order.
+    all: Vec<CountedOutage>,
 }
 
 /// Requests of this process since it started, by [`Undecided`](crate::store::Undecided).
@@ -37,39 +42,60 @@ impl Outages {
     /// Records that the last probe was answered.
     pub(crate) fn record_answer(&mut self, counts: UndecidedCounts) {
         self.answered = counts;
-        if let Some(CountedOutage { ended_at: Some(_), after, .. }) = &mut self.last {
+        if let Some(CountedOutage { ended_at: Some(_), after, .. }) = self.all.last_mut() {
             after.get_or_insert(counts);
         }
     }
 
     /// Begins an outage, with the last probe that was sent, unless one lasts.
     pub(crate) fn begin(&mut self, now: Timestamp) {
-        let lasts = |outage: &CountedOutage| outage.ended_at.is_none();
-        if !self.last.as_ref().is_some_and(lasts) {
-            let started_at = self.probed_at.take().unwrap_or(now);
-            let before = self.answered;
-            self.last = Some(CountedOutage { started_at, ended_at: None, before, after: None });
+        let (before, last) = (self.answered, self.all.last_mut());
+        if last.as_ref().is_some_and(|last| last.ended_at.is_none()) {
+            return;
         }
+        if let Some(last) = last {
+            last.after.get_or_insert(before);
+        }
+        self.all.retain(|outage| outage.is_recent(now));
+        let shortest = (0..self.all.len()).min_by_key(|at| self.all[*at].length(now));
+        if let Some(shortest) = shortest.filter(|_| self.all.len() >= MAX_REMEMBERED) {
+            self.all.remove(shortest);
+        }
+        let started_at = self.probed_at.take().unwrap_or(now);
+        self.all.push(CountedOutage { started_at, ended_at: None, before, after: None });
     }
 
     /// Ends the outage that lasts, and returns its length.
     pub(crate) fn end(&mut self, now: Timestamp, counts: UndecidedCounts) -> Option<Micros> {
-        let last = self.last.as_mut().filter(|outage| outage.ended_at.is_none())?;
+        let last = self.all.last_mut().filter(|outage| outage.ended_at.is_none())?;
         last.ended_at = Some(now);
         self.answered = counts;
         Some(now.since(last.started_at))
     }
 
-    /// Returns the outage that lasts, else the last one.
-    pub(crate) fn last(&self, now: Timestamp, counts: UndecidedCounts) -> Option<NodeOutage> {
-        let CountedOutage { started_at, ended_at, before, after } = self.last.as_ref()?;
-        let after = after.unwrap_or(counts);
+    /// Returns the outage that lasts, else the longest of the last hour, else the last one.
+    pub(crate) fn worst(&self, now: Timestamp, counts: UndecidedCounts) -> Option<NodeOutage> {
+        let last = self.all.last()?;
+        let recent = self.all.iter().filter(|outage| outage.is_recent(now));
+        let longest = recent.max_by_key(|outage| outage.length(now));
+        let worst = longest.filter(|_| last.ended_at.is_some()).unwrap_or(last);
+        let (before, after) = (worst.before, worst.after.unwrap_or(counts));
         Some(NodeOutage {
-            started_at: *started_at,
-            length: ended_at.unwrap_or(now).since(*started_at),
+            started_at: worst.started_at,
+            length: worst.length(now),
             failed: after[0] - before[0],
             allowed: after[1] - before[1],
         })
+    }
+}
+
+impl CountedOutage {
+    fn length(&self, now: Timestamp) -> Micros {
+        self.ended_at.unwrap_or(now).since(self.started_at)
+    }
+
+    fn is_recent(&self, now: Timestamp) -> bool {
+        now.since(self.ended_at.unwrap_or(now)) <= MEMORY
     }
 }
 
@@ -85,7 +111,7 @@ mod tests {
     fn an_outage_has_the_requests_from_the_last_answer_before_to_the_first_after_it() {
         let mut outages = Outages::default();
         let last = |outages: &Outages, now, counts| {
-            let outage = outages.last(at(now), counts).expect("an outage");
+            let outage = outages.worst(at(now), counts).expect("an outage");
             (
                 outage.started_at,
                 outage.length.as_micros() / 1_000_000,
@@ -93,7 +119,7 @@ mod tests {
                 outage.allowed,
             )
         };
-        assert_eq!(outages.last(at(1), [0, 0]), None);
+        assert_eq!(outages.worst(at(1), [0, 0]), None);
         outages.record_probe(at(10));
         outages.record_answer([3, 1]);
         outages.record_probe(at(11));
@@ -111,5 +137,18 @@ mod tests {
         outages.end(at(92), [50, 17]);
         outages.begin(at(95));
         assert_eq!(last(&outages, 95, [50, 17]), (at(95), 0, 0, 0), "without an answer since");
+        outages.end(at(96), [51, 17]);
+        let hour = 3_600;
+        for now in [96, 84 + hour] {
+            assert_eq!(last(&outages, now, [60, 17]), (at(11), 73, 27, 7), "the longest");
+        }
+        assert_eq!(last(&outages, 85 + hour, [60, 17]), (at(86), 6, 11, 0), "of the last hour");
+        (0..99).for_each(|more| {
+            outages.begin(at(100 + 2 * more));
+            outages.end(at(101 + 2 * more), [60, 17]);
+        });
+        assert_eq!(last(&outages, 400, [60, 17]), (at(11), 73, 27, 7), "of many");
+        outages.begin(at(400 + hour));
+        assert_eq!(outages.all.len(), 1);
     }
 }
