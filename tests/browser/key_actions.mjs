@@ -56,6 +56,10 @@ export const KEY_ACTIONS = [
       assert.match(await changeKey(page, way, 'Ban', { 'Another time, instead': '2h' }), /is banned until/);
       await eventually('the other instance refuses', async () => (await pay(way, 1)) === 429);
       await seenBeside(way, 'from a ban of this key');
+      await page.goto(`${consoleUrl()}key?user_id=${user(way)}`);
+      const answer = page.locator('p.summary', { hasText: 'is banned on' });
+      await answer.waitFor();
+      assert.equal(await answer.locator('time').count(), way.hasScripts ? 1 : 0, 'a time of the reader');
       assert.match(await changeKey(page, way, 'End the ban', {}), /not banned any more/);
       await eventually('the other instance allows', async () => (await pay(way, 1)) === 200);
       await seenBeside(way, 'from a ban of this key', false);
@@ -97,7 +101,11 @@ export const KEY_ACTIONS = [
       const field = page.locator('details[open] .field', { hasText: 'Another time must be' });
       assert.equal(await field.locator('input').getAttribute('aria-invalid'), 'true', 'beside the field');
       assert.equal(await page.locator('details[open]').getByLabel('Why').inputValue(), 'typed');
-      if (way.hasScripts) await way.look(page, 'key-refused');
+      if (!way.hasScripts) return;
+      const why = await page.locator('form p.problem').boundingBox();
+      const { height } = page.viewportSize();
+      assert.ok(why.y >= 0 && why.y + why.height <= height, `it is seen: ${why.y} of ${height}`);
+      await way.look(page, 'key-refused');
     },
   },
   {

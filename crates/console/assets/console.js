@@ -3,15 +3,16 @@ const time = new Intl.DateTimeFormat(undefined, { dateStyle: "medium", timeStyle
 
 const span = new Intl.RelativeTimeFormat(undefined, { numeric: "always" });
 
-// Times in the sentence that says what was done.
-const UTC = /(\d{4}-\d\d-\d\d \d\d:\d\d:\d\d UTC)/;
+// Times in sentences of the server; those of today are without a day.
+const UTC = /((?:\d{4}-\d\d-\d\d )?\d\d:\d\d:\d\d UTC)/;
 
 function markTimes(root) {
-  for (const text of root.querySelectorAll("p.done > .foreign:not(:has(*))")) {
+  const today = new Date().toISOString().slice(0, 10);
+  for (const text of root.querySelectorAll("p:is(.done, .summary, .problem) .foreign:not(:has(*))")) {
     const parts = text.textContent.split(UTC).map((part, position) => {
       if (position % 2 === 0) return part;
       const element = document.createElement("time");
-      element.dateTime = part.replace(" UTC", "Z").replace(" ", "T");
+      element.dateTime = (part.includes("-") ? part : `${today} ${part}`).replace(" UTC", "Z").replace(" ", "T");
       element.textContent = part;
       return element;
     });
@@ -50,6 +51,14 @@ document.addEventListener("keydown", (event) => {
   event.preventDefault();
   search.focus();
 });
+
+// A form that was refused is seen first, with why.
+const again = document.querySelector("form[data-refused]");
+if (again) {
+  const why = document.querySelector("main > p.problem[role=alert]");
+  if (why) again.prepend(why);
+  (again.closest("details, section") ?? again).scrollIntoView();
+}
 
 const visitor = document.querySelector(".visitor .foreign")?.textContent;
 const query = new URLSearchParams(location.search);

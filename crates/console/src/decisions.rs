@@ -44,6 +44,14 @@ impl PointsCoverage {
             incomplete: points.iter().filter(is_incomplete).count(),
         }
     }
+
+    /// Says of how many instances the newest point is, before what is said of it; nothing if it is of all.
+    pub(super) fn part(&self, visitor: &Visitor) -> String {
+        let (counted, missing) = (self.newest.instances.len(), self.newest.missing.len());
+        let is_shown = missing > 0 && visitor.sees_instances();
+        let part = || format!("{counted} of {} instances; ", counted + missing);
+        is_shown.then(part).unwrap_or_default()
+    }
 }
 
 /// Returns the interval of a point.

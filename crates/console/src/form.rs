@@ -349,7 +349,7 @@ impl Form {
         let class = format!("stack {class}");
         let (name, value) = self.choice.unzip();
         html! {
-            form class=(class.trim_end()) method="post" action=(self.action) {
+            form class=(class.trim_end()) method="post" action=(self.action) data-refused[place.refused.is_some()] {
                 (hidden(place.frame, place.refused))
                 @for field in self.fields.iter().filter(|field| field.label.is_empty()) { (field.render(place)) }
                 @if !self.hint.is_empty() { p.hint { (self.hint) } }

@@ -106,7 +106,8 @@ impl Projects {
         let proto::ApplyRulesRequest { rules, prune, expected_revision, .. } = request.into_inner();
         let specs = run_blocking(move || rules.iter().map(rule_messages::spec).collect::<Vec<_>>());
         let (specs, expected) = (specs.await, expected_revision);
-        let planned = PlannedChange::new(&id, "", format!("apply {} rules", specs.len()));
+        let rules = if specs.len() == 1 { "rule" } else { "rules" };
+        let planned = PlannedChange::new(&id, "", format!("apply {} {rules}", specs.len()));
         let given = RulesGiven { specs, others: super::others(prune), expected };
         let (revision, changes) = self.apply_all(&call, planned, given).await?;
         Ok(Response::new(proto::ApplyRulesResponse { revision, changes }))

@@ -291,9 +291,14 @@ impl ListedRules {
         if rules.iter().any(|(project, ..)| *project != rules[0].0) {
             table = table.text("Project", |(project, ..)| project_name(project));
         }
-        let table = table
+        table = table
             .right("Refused", |(_, _, traffic)| number(traffic.total.denied))
-            .right("Share refused", |(_, _, traffic)| share_refused(&traffic.total))
+            .right("Share refused", |(_, _, traffic)| share_refused(&traffic.total));
+        if rules.iter().any(|(_, _, traffic)| traffic.total.shadow_denied > 0) {
+            table =
+                table.right("Would refuse", |(_, _, traffic)| number(traffic.total.shadow_denied));
+        }
+        let table = table
             .right(
                 "Per second, mean",
                 |(_, _, traffic)| html! { (rate(traffic.total.decisions())) },
@@ -377,6 +382,7 @@ mod tests {
             rule: rule.to_owned(),
             allowed,
             denied,
+            shadow_denied: allowed / 100,
             ..RuleStats::default()
         };
         let point = |seconds, rules| WatchStatsResponse {

@@ -1,6 +1,7 @@
 //! The page: tiles for a glance, charts, and what they are made of.
 
 use maud::{Markup, html};
+use prost_types::Timestamp;
 use rlaas_proto::ratelimit::admin::v1::store_node::Breaker;
 use rlaas_proto::ratelimit::admin::v1::{Instance, RequestStats};
 
@@ -23,6 +24,7 @@ impl NowPage {
     pub(super) fn render(&self) -> Markup {
         let Self { frame, project, traffic, changes, refused: top, instances: listed } = self;
         let known = listed.as_ref().and_then(|listed| listed.as_ref().ok());
+        let part = &*traffic.coverage.part(&frame.visitor);
         html! {
             div #live data-events="now-events" {
                 @if !project.is_empty() {
@@ -33,8 +35,8 @@ impl NowPage {
                 }
                 (as_of(&frame.visitor, &traffic.points, &traffic.coverage, &link(project)))
                 dl.tiles {
-                    (requested(traffic))
-                    (without_store(traffic))
+                    (requested(traffic, part))
+                    (without_store(traffic, part))
                     @if frame.visitor.sees_instances() { (store_tile(frame, known.map(|listed| &**listed))) }
                     @if let Some(listed) = known { (latency(listed)) (fleet(frame, listed, traffic)) }
                 }
@@ -81,11 +83,11 @@ fn charts(traffic: &Traffic) -> Markup {
     }
 }
 
-fn requested(traffic: &Traffic) -> Markup {
+fn requested(traffic: &Traffic, part: &str) -> Markup {
     let (interval, last) = last_point(traffic);
     let rate = |count| rate_text(per_second(count, interval));
     let during = |all: fn(&RequestStats) -> u64| {
-        html! { (number(all(&traffic.all))) " in " (SPAN_NAME) (change(traffic, all)) }
+        html! { (part) (number(all(&traffic.all))) " in " (SPAN_NAME) (change(traffic, all)) }
     };
     html! {
         (tile("Requests", &html! { (rate(last.requests())) "/s" }, &html! {
@@ -105,14 +107,14 @@ fn requested(traffic: &Traffic) -> Markup {
     }
 }
 
-fn without_store(traffic: &Traffic) -> Markup {
+fn without_store(traffic: &Traffic, part: &str) -> Markup {
     let (interval, last) = last_point(traffic);
     let rate = rate_text(per_second(last.fail_open, interval));
     tile(
         "Let through (fail-open)",
         &html! { span class=(good_if_none(last.fail_open)) { (rate) "/s" } },
         &html! {
-            (number(traffic.all.fail_open)) " in " (SPAN_NAME) "; rules decided "
+            (part) (number(traffic.all.fail_open)) " in " (SPAN_NAME) "; rules decided "
             (number(traffic.total.degraded)) " times without the store"
         },
     )
@@ -131,10 +133,13 @@ fn change(traffic: &Traffic, count: fn(&RequestStats) -> u64) -> Markup {
         counts.map(|(_, stats)| count(stats)).fold(0, u64::saturating_add)
     };
     let (last, before) = (minute(0), minute(1));
+    let length = (Timestamp::default(), Timestamp { seconds: 60, nanos: 0 });
+    let rate = |count| rate_text(per_second(count, length));
     html! {
         @match (last, before) {
             (0, 0) => {},
             (_, 0) => "; none in the minute before",
+            _ if last / 2 >= before => { "; from " (rate(before)) " to " (rate(last)) " per s in a minute" },
             _ if last >= before => { "; +" (tables::percent(last - before, before)) " on the minute before" },
             _ => { "; −" (tables::percent(before - last, before)) " on the minute before" },
         }

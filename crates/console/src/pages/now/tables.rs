@@ -103,7 +103,7 @@ fn with_counts<'a>(table: Table<'a, &'a RuleStats>, total: &RuleStats) -> Table<
         table = table.right("Near the limit", |stats| number(stats.near_limit));
     }
     if total.shadow_denied > 0 {
-        table = table.right("Refused in shadow mode", |stats| number(stats.shadow_denied));
+        table = table.right("Would refuse", |stats| number(stats.shadow_denied));
     }
     if total.degraded > 0 {
         table = table.right("Without the store", |stats| bad_unless_none(stats.degraded));

@@ -183,7 +183,7 @@ impl RulePage {
                 (self.summary())
                 (self.window_use())
                 (as_of(&self.frame.visitor, points, coverage, &Link::like("rule", &self.query, &QUERY)))
-                (self.numbers.tiles())
+                (self.numbers.tiles(&self.frame.visitor))
                 @if self.numbers.is_empty() {
                     p.notice {
                         "No decision of this rule in the last " (SPAN_NAME)

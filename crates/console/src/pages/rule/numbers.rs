@@ -7,6 +7,7 @@ use crate::chart::{Chart, Series, Shape, per_second, rate_text, tile};
 use crate::decisions::{Interval, PointsCoverage, SPAN_NAME, interval, range};
 use crate::pages::now::percent;
 use crate::text::number;
+use crate::visit::Visitor;
 
 /// The decisions of a rule.
 #[derive(Clone, Debug, Default)]
@@ -37,13 +38,13 @@ impl RuleNumbers {
     }
 
     /// Shows the decisions at a glance.
-    pub(super) fn tiles(&self) -> Markup {
+    pub(super) fn tiles(&self, visitor: &Visitor) -> Markup {
         let interval = self.points.last().copied().unwrap_or_default();
         let last = self.counts.last().cloned().unwrap_or_default();
-        let total = self.total();
+        let (total, of_part) = (self.total(), self.coverage.part(visitor));
         let tile = |name: &str, rate: u64, all: u64, more: &str| {
             let rate = html! { (rate_text(per_second(rate, interval))) "/s" };
-            tile(name, &rate, &html! { (number(all)) " in " (SPAN_NAME) (more) })
+            tile(name, &rate, &html! { (of_part) (number(all)) " in " (SPAN_NAME) (more) })
         };
         let part = |count| format!(", {}", percent(count, total.decisions()));
         html! {
