@@ -286,7 +286,7 @@ async fn a_project_begins_with_its_requests_keys_and_rules() {
     create(&browser, "id=idle").await;
     // There is no point yet: nothing is known, which is not nothing.
     let cells = async |id: &str| row(&browser.get("projects").await.body, id).unwrap_or_default();
-    assert_eq!(cells("shop").await, ["–", "–", "0", "0"]);
+    assert_eq!(cells("shop").await, ["–", "–", "–", "0", "0"]);
     let rule = json!({ "rule": { "name": "pay", "maxRequests": "2", "window": "3600s" } });
     assert_eq!(timed.servers[0].post("/v1/projects/shop/rules", &rule.to_string()).await.0, 201);
     let (secret, _) = create_key(&browser, "").await;
@@ -295,10 +295,10 @@ async fn a_project_begins_with_its_requests_keys_and_rules() {
     }
     eventually("the requests", TIMEOUT, async || {
         timed.advance(10);
-        cells("shop").await == ["4", "50 %", "1", "1"]
+        cells("shop").await == ["4", "50 %", "0", "1", "1"]
     })
     .await;
-    assert_eq!(cells("idle").await, ["0", "0 %", "0", "0"]);
+    assert_eq!(cells("idle").await, ["0", "0 %", "0", "0", "0"]);
     let page = browser.get("project?id=shop").await.body;
     let places = [">50 %<", ">pay<", "API keys</h2>", "Usage by day", "<summary>Settings<"];
     let places = places.map(|text| page.find(text).unwrap_or_else(|| panic!("{text}: {page}")));

@@ -382,7 +382,7 @@ mod tests {
             rule: rule.to_owned(),
             allowed,
             denied,
-            shadow_denied: allowed / 100,
+            shadow_denied: allowed / 1_000,
             ..RuleStats::default()
         };
         let point = |seconds, rules| WatchStatsResponse {
@@ -425,6 +425,8 @@ mod tests {
             "{html}"
         );
         assert_eq!(html.matches("class=\"spark\"").count(), 2, "{html}");
+        // Of the project alone that has a refusal in shadow.
+        assert_eq!(html.matches("Would refuse</th>").count(), 1, "{html}");
         assert!(html.contains("<path class=\"all\" d=\"M116 20v-20h3v20\""), "{html}");
         assert!(html.contains("<path class=\"part\" d=\"M116 20v-4h3v4\""), "{html}");
         assert!(

@@ -68,7 +68,7 @@ impl Choices {
         html! {
             form.row method="get" action="key" role="search" {
                 div {
-                    label for="user_id" { "User id, customer or beginning of an API key" }
+                    label for="user_id" { "User id, customer or API key" }
                     input #user_id name="user_id" value=(search.get("user_id")) autocomplete="off" spellcheck="false"
                         autofocus[*search == FormFields::default()];
                 }

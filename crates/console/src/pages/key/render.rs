@@ -12,7 +12,7 @@ use super::recent_top_keys::RecentKeys;
 use super::{FoundKeys, MatchingKey, link};
 use crate::fields::FormFields;
 use crate::form::RefusedForm;
-use crate::key_states::passes;
+use crate::key_states::{end, passes};
 use crate::layout::{Frame, failure};
 use crate::page_error::PageError;
 use crate::pages::audit;
@@ -230,7 +230,7 @@ fn used(met: &MatchingKey, state: &KeyState) -> Markup {
                 }
             }
             dt { "Resets" }
-            dd { @if reset == "now" { span.good { (reset) } } @else { (reset) } }
+            dd { @if reset == "now" { span.good { (reset) } } @else { (end(state, state.reset_after.as_ref())) } }
             @if state.retry_after.is_some() {
                 dt { "Next request" }
                 dd {

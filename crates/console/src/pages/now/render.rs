@@ -199,10 +199,31 @@ fn fleet(frame: &Frame, listed: &[Instance], traffic: &Traffic) -> Markup {
 
 #[cfg(test)]
 mod tests {
-    use rlaas_proto::ratelimit::admin::v1::StoreNode;
+    use rlaas_proto::ratelimit::admin::v1::{Coverage, StoreNode, WatchStatsResponse};
 
     use super::*;
     use crate::visit::tests::visitor;
+
+    #[test]
+    fn a_jump_is_from_a_rate_to_a_rate_and_a_part_of_the_fleet_is_named() {
+        let point = |seconds, allowed| WatchStatsResponse {
+            since: Some(Timestamp { seconds: seconds - 10, nanos: 0 }),
+            until: Some(Timestamp { seconds, nanos: 0 }),
+            requests: vec![RequestStats { allowed, ..RequestStats::default() }],
+            coverage: Some(Coverage {
+                instances: vec!["here".to_owned()],
+                missing: vec!["there".to_owned()],
+            }),
+            ..WatchStatsResponse::default()
+        };
+        let mut visitor = visitor();
+        visitor.operate.everywhere = true;
+        for (last, words) in [(4_200, "; from 3 to 70 per s in a minute"), (200, "; +11.1 % on")] {
+            let traffic = Traffic::new(&[point(60, 180), point(120, last)]);
+            let tiles = requested(&traffic, &traffic.coverage.part(&visitor)).into_string();
+            assert!(tiles.contains(words) && tiles.contains("1 of 2 instances; <"), "{tiles}");
+        }
+    }
 
     #[test]
     fn a_store_that_is_not_asked_does_not_answer() {

@@ -14,7 +14,7 @@ use rlaas_proto::ratelimit::admin::v1::{
 use super::{RulePage, link_with};
 use crate::calls::id_of;
 use crate::fields::{FormFields, Link};
-use crate::key_states::{key_page, linked_key, now};
+use crate::key_states::{end, key_page, linked_key, now};
 use crate::page_error::PageError;
 use crate::pages::now::percent;
 use crate::pages::project::usage::file;
@@ -118,7 +118,7 @@ impl RulePage {
             .right("Share", |(_, state)| {
                 html! { (percent(state.used.unsigned_abs(), state.limit.unsigned_abs())) }
             })
-            .text("Resets", |(_, state)| html! { (state.reset_words()) });
+            .text("Resets", |(_, state)| end(state, state.reset_after.as_ref()));
         html! {
             @if !keys.is_empty() {
                 h2 id="use" { "Used of the current window" }
