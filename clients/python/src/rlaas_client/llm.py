@@ -20,7 +20,7 @@ from datetime import timedelta
 from http import HTTPStatus
 from typing import TYPE_CHECKING, Any, Generic, TypedDict, TypeVar
 
-from rlaas_client._base import BaseClient, Held
+from rlaas_client._base import _REJECTIONS, BaseClient, Held
 from rlaas_client._proto.ratelimit_pb2 import RuleDecision
 from rlaas_client._proto.reservation_pb2 import CancelRequest, CommitRequest, ExtendRequest
 from rlaas_client._request import Attributes, Costs, Error, check_costs, new_request
@@ -41,6 +41,10 @@ MAX_CALL_SECONDS = 3600
 UNKNOWN_HOLD = 30.0
 # The libraries of providers wait no longer between two attempts.
 MAX_RETRY_AFTER = 60
+# Seconds in which a settlement without an answer is repeated, with asyncio, and pauses between attempts. The service
+# knows for 10 minutes what it has settled.
+MAX_SETTLE_SECONDS = 300
+FIRST_PAUSE, MAX_PAUSE = 0.1, 10.0
 
 # A reservation, by the kind of the client.
 H = TypeVar("H", bound=Held[Any, Any])
@@ -155,6 +159,8 @@ class _Call(Generic[H]):
     """What both kinds of call do alike."""
 
     _held: H
+    # A method and its request, to which there was no answer.
+    _unanswered: tuple[str, Any] | None = None
 
     def __init__(self, client: BaseClient[Any, Any], settings: Settings, user_id: str, arguments: Arguments) -> None:
         self._client, self._settings = client, settings
@@ -220,7 +226,7 @@ class _Call(Generic[H]):
         # An error is logged. What the work returned or raised is not lost.
         with suppress(Error):
             if usage is None:
-                await held._settle("Cancel", CancelRequest(reservation_id=held.reservation_id))
+                await self._send("Cancel", CancelRequest(reservation_id=held.reservation_id))
             else:
                 await self._charge(usage["total"], self._actuals(usage))
 
@@ -231,12 +237,17 @@ class _Call(Generic[H]):
             commit = CommitRequest(
                 reservation_id=held.reservation_id, actual=actual, actuals=actuals, request=request
             )
-            await held._settle("Commit", commit)
+            await self._send("Commit", commit)
         else:
             # Let through without a reservation, such as while the store was away.
             request.cost = actual
             request.costs.update(actuals)
             await self._client._report(request)
+
+    async def _send(self, method: str, request: Any) -> None:
+        is_open = self._held.is_open
+        if not await self._held._settle(method, request) and is_open:
+            self._unanswered = method, request
 
     def _admit(self, held: H) -> None:
         self._held = held
@@ -340,6 +351,18 @@ class AsyncCall(_Call[AsyncHeld]):
         if self._timer is not None:
             self._timer.cancel()
         await self._client._run_to_the_end(lambda: self._settle(error))
+        if self._unanswered is not None:
+            self._client._spawn(self._settle_later(*self._unanswered))
+            self._unanswered = None
+
+    async def _settle_later(self, method: str, request: Any) -> None:
+        """Repeats a settlement until the service answers. It counts once."""
+        pause, until = FIRST_PAUSE, time.monotonic() + MAX_SETTLE_SECONDS
+        while time.monotonic() < until:
+            response = await self._client._call(method, request, self._client._deadline(), pause)
+            if not isinstance(response, Error) or response.code in _REJECTIONS:
+                break
+            pause = min(2 * pause, MAX_PAUSE)
 
     def _hold_on(self, until: float) -> None:
         """Extends the reservation at half of its time until then."""
