@@ -1,7 +1,13 @@
 {{/* The name of all objects. */}}
 {{- define "rlaas.name" -}}
 {{- $default := ternary .Release.Name (printf "%s-%s" .Release.Name .Chart.Name) (contains .Chart.Name .Release.Name) }}
+{{- if .Values.envoyAiGateway.enabled }}{{ $default = "envoy-ai-gateway-ratelimit" }}{{ end }}
 {{- .Values.fullnameOverride | default $default | trunc 53 | trimSuffix "-" }}
+{{- end }}
+
+{{/* The port of the Service for gRPC. */}}
+{{- define "rlaas.port" -}}
+{{ ternary 8081 50051 .Values.envoyAiGateway.enabled }}
 {{- end }}
 
 {{/* The labels by which pods are selected. */}}
@@ -12,6 +18,9 @@ app.kubernetes.io/instance: {{ .Release.Name }}
 
 {{- define "rlaas.labels" -}}
 {{ include "rlaas.selector" . }}
+{{- if .Values.envoyAiGateway.enabled }}
+app: envoy-ai-gateway-ratelimit
+{{- end }}
 app.kubernetes.io/version: {{ .Chart.AppVersion | quote }}
 app.kubernetes.io/managed-by: {{ .Release.Service }}
 helm.sh/chart: {{ .Chart.Name }}-{{ .Chart.Version }}
@@ -35,6 +44,18 @@ server:
     client-ca: /etc/rlaas/tls/ca.crt
     {{- end }}
   {{- end }}
+{{- if .Values.envoyAiGateway.enabled }}
+envoy:
+  # The controller of Envoy AI Gateway. It has no rules before the first QuotaPolicy.
+  xds:
+    address: http://ai-gateway-controller.envoy-ai-gateway-system.svc.cluster.local:18002
+    node: envoy-ai-gateway-ratelimit
+    wait: false
+  # Its filter waits 5 s, and a charge that is late is lost.
+  deadline: 500ms
+  # Charges come after the answer: they count above the limit, too.
+  count-refused: true
+{{- end }}
 store:
   backend: {{ ternary "redis" "memory" (ne .Values.redis.existingSecret "") }}
 {{- end }}

@@ -9,6 +9,14 @@
 {{- if and (eq $settings.store.backend "memory") (or .Values.autoscaling.enabled (gt (int .Values.replicas) 1)) }}
 {{- fail "\n\nMore than one replica needs Redis: in memory each pod counts for itself and allows the whole limit.\nSet redis.existingSecret to the name of a Secret with the URL of Redis, or replicas to 1 and autoscaling.enabled to false." }}
 {{- end }}
+{{- if .Values.envoyAiGateway.enabled }}
+{{- if ne .Release.Namespace "envoy-gateway-system" }}
+{{- fail (printf "\n\nenvoyAiGateway.enabled needs the namespace envoy-gateway-system, where Envoy AI Gateway looks for its quota server, not %s:\nhelm -n envoy-gateway-system upgrade --install …" .Release.Namespace) }}
+{{- end }}
+{{- if or .Values.tls.existingSecret .Values.console.enabled }}
+{{- fail "\n\nenvoyAiGateway.enabled is neither with tls.existingSecret, as Envoy AI Gateway calls it without TLS, nor with console.enabled, whose port it has." }}
+{{- end }}
+{{- end }}
 {{- with .Values.autoscaling }}
 {{- if and .enabled (gt (int .minReplicas) (int .maxReplicas)) }}
 {{- fail (printf "\n\nautoscaling.minReplicas (%d) must not be above autoscaling.maxReplicas (%d)." (int .minReplicas) (int .maxReplicas)) }}

@@ -1,6 +1,7 @@
 //! `envoy.service.ratelimit.v3`: cases on both stores, the rule files of envoyproxy/ratelimit, and
 //! a real Envoy.
 
+mod ai_gateway;
 mod amounts;
 mod case_files;
 pub(crate) mod client;

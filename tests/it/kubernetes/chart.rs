@@ -217,6 +217,52 @@ fn program_accepts_the_rendered_settings() {
 }
 
 #[test]
+fn quota_server_is_where_envoy_ai_gateway_looks_for_it() {
+    let Some(helm) = helm() else { return };
+    let name = "envoy-ai-gateway-ratelimit";
+    let arguments = ["template", "quota", "--set=envoyAiGateway.enabled=true"];
+    let mut template = command(helm, &arguments, &["redis"]);
+    template.args(["--namespace", "envoy-gateway-system"]);
+    let rendered = finish(&mut template).expect("manifests");
+    if let Ok((_, validate)) = schemas::tools() {
+        assert_manifests_fit(validate, &rendered);
+    }
+    let manifests = manifests(&rendered);
+    let service = &manifests[&named("Service", name)]["spec"];
+    let pod = &manifests[&named("Deployment", name)]["spec"]["template"];
+    assert_eq!(service["type"], "ClusterIP");
+    assert_eq!(service["ports"][0], json!({ "name": "grpc", "port": 8081, "targetPort": "grpc" }));
+    assert_eq!(pod["metadata"]["labels"]["app"], name);
+    let health = &manifests[&named("Pod", &format!("{name}-test"))]["spec"]["containers"][0];
+    assert_eq!(health["args"][1], format!("--addr=http://{name}.envoy-gateway-system.svc:8081"));
+
+    let (mut config, secret) = (rlaas(&["config"]), mounted_secrets());
+    for file in ["rlaas.yaml", "rules.yaml"] {
+        let map = format!("{name}-{}", file.replace("rlaas", "config").replace(".yaml", ""));
+        config.arg("--config").arg(write_settings(&secret, &manifests, &map, file));
+    }
+    set_environment(&mut config, &pod["spec"]["containers"][0], &secret);
+    let effective: Value =
+        serde_saphyr::from_str(&finish(&mut config).expect("settings")).expect("YAML");
+    let xds = &effective["envoy"]["xds"];
+    assert_eq!((&xds["node"], &xds["wait"]), (&json!(name), &json!(false)));
+    let controller = "http://ai-gateway-controller.envoy-ai-gateway-system.svc.cluster.local:18002";
+    assert_eq!(xds["address"], controller);
+    assert_eq!(effective["envoy"]["count-refused"], true);
+
+    for (more, reason) in [
+        (["--namespace", "rlaas"], "needs the namespace envoy-gateway-system"),
+        (["--set", "console.enabled=true"], "neither with tls.existingSecret"),
+        (["--set", "tls.existingSecret=a"], "neither with tls.existingSecret"),
+    ] {
+        let mut template = command(helm, &arguments, &["redis"]);
+        template.args(["--namespace", "envoy-gateway-system"]).args(more);
+        let refused = finish(&mut template).expect_err(reason);
+        assert!(refused.contains(reason), "{refused}");
+    }
+}
+
+#[test]
 fn wrong_values_are_refused_with_a_reason() {
     let Some(helm) = helm() else { return };
     for (setting, reason) in [
