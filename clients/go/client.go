@@ -36,7 +36,6 @@ import (
 type Client struct {
 	settings
 	address      string
-	conn         *grpc.ClientConn
 	limits       pb.RateLimitServiceClient
 	reservations pb.ReservationServiceClient
 	credentials  metadata.MD
@@ -108,8 +107,13 @@ func (c *Client) Report(ctx context.Context, request Request) (Verdict, error) {
 // that is not watched hides that nothing is limited.
 func (c *Client) Unanswered() uint64 { return c.unanswered.Load() }
 
-// Close closes the channel.
-func (c *Client) Close() error { return c.conn.Close() }
+// Close closes the channel, unless it is that of WithConn.
+func (c *Client) Close() error {
+	if own, ok := c.conn.(*grpc.ClientConn); ok {
+		return own.Close()
+	}
+	return nil
+}
 
 // check returns the verdict of the server or of the cache, or the error of the call.
 func (c *Client) check(ctx context.Context, request Request) (Verdict, error) {

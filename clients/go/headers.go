@@ -1,7 +1,9 @@
 package rlaas
 
 import (
+	"cmp"
 	"fmt"
+	"net/http"
 	"strings"
 
 	"google.golang.org/protobuf/types/known/durationpb"
@@ -9,12 +11,10 @@ import (
 	pb "rlaas.example/clients/go/ratelimitv1"
 )
 
-type header struct{ name, value string }
-
-// limitHeaders returns RateLimit-Policy with all rules, and RateLimit with those that agree with the verdict.
+// DraftHeaders returns RateLimit-Policy with all rules, and RateLimit with those that agree with the verdict.
 //
 // Source: draft-ietf-httpapi-ratelimit-headers-11, sections 3 and 4; RFC 9651, 3.3.3 (strings).
-func limitHeaders(verdict Verdict) []header {
+func DraftHeaders(verdict Verdict) http.Header {
 	var policies, limits []string
 	for _, decision := range limitingRules(verdict) {
 		name := `"` + strings.NewReplacer(`\`, `\\`, `"`, `\"`).Replace(policyName(decision.GetRule())) + `"`
@@ -31,29 +31,43 @@ func limitHeaders(verdict Verdict) []header {
 			continue
 		}
 		limit := fmt.Sprintf("%s;r=%d", name, max(decision.GetRemaining(), 0))
-		reset := decision.GetRetryAfter()
-		if reset == nil {
-			reset = decision.GetResetAfter()
-		}
+		reset := cmp.Or(decision.GetRetryAfter(), decision.GetResetAfter())
 		// A ban does not end with time.
 		if reset != nil && decision.GetReason() != pb.CheckResponse_BANNED {
 			limit += fmt.Sprintf(";t=%d", wholeSeconds(reset))
 		}
 		limits = append(limits, limit)
 	}
-	var headers []header
+	headers := http.Header{}
 	if len(policies) > 0 {
-		headers = append(headers, header{"RateLimit-Policy", strings.Join(policies, ", ")})
+		headers.Set("RateLimit-Policy", strings.Join(policies, ", "))
 	}
 	if len(limits) > 0 {
-		headers = append(headers, header{"RateLimit", strings.Join(limits, ", ")})
+		headers.Set("RateLimit", strings.Join(limits, ", "))
 	}
 	return headers
 }
 
-// overLimit returns the headers and the rejection of a request that a limit refuses.
-func overLimit(verdict Verdict) ([]header, *rejection) {
-	headers := limitHeaders(verdict)
+// LegacyHeaders returns RateLimit-Limit, RateLimit-Remaining and RateLimit-Reset of the rule that decided.
+func LegacyHeaders(verdict Verdict) http.Header {
+	headers := http.Header{}
+	if verdict.Rule == "" || verdict.Reason == pb.CheckResponse_UNLIMITED.String() {
+		return headers
+	}
+	// Not below what can remain, which a burst may be.
+	headers.Set("RateLimit-Limit", fmt.Sprint(max(verdict.Limit, verdict.Remaining)))
+	headers.Set("RateLimit-Remaining", fmt.Sprint(max(verdict.Remaining, 0)))
+	if reset := cmp.Or(verdict.Response.GetRetryAfter(), verdict.Response.GetResetAfter()); reset != nil {
+		headers.Set("RateLimit-Reset", fmt.Sprint(wholeSeconds(reset)))
+	}
+	return headers
+}
+
+// NoHeaders returns none. A refusal has Retry-After all the same.
+func NoHeaders(Verdict) http.Header { return nil }
+
+// overLimit returns the rejection of a request that a limit refuses.
+func overLimit(verdict Verdict) *rejection {
 	rejected := &rejection{kind: limited, detail: "waiting does not help", policies: []string{}}
 	if wait := verdict.Response.GetRetryAfter(); wait != nil {
 		rejected.retryAfter = wait
@@ -68,7 +82,7 @@ func overLimit(verdict Verdict) ([]header, *rejection) {
 			rejected.policies = append(rejected.policies, policyName(decision.GetRule()))
 		}
 	}
-	return headers, rejected
+	return rejected
 }
 
 // limitingRules returns the decisions of the enforced rules, except those without a limit.

@@ -30,8 +30,8 @@ func (m missingKey) Error() string {
 	return fmt.Sprintf("header %s must be present, in visible ASCII", strings.ToLower(m.header))
 }
 
-// ByAddress limits by the address of the client, an IPv6 address by its /64, and by the path as the resource. The
-// client is who the outermost of the trusted proxies got the request from, by X-Forwarded-For; with 0 proxies
+// ByAddress limits by the address of the client, an IPv6 address by its /64. The resource is the pattern of the route,
+// such as /users/{id}, for middleware on a route of a ServeMux, or else the path. The client is who the outermost of the trusted proxies got the request from, by X-Forwarded-For; with 0 proxies
 // it is the peer, and the header is not read.
 func ByAddress(proxies int) KeyFunc {
 	return func(r *http.Request) (*Request, error) {
@@ -40,8 +40,8 @@ func ByAddress(proxies int) KeyFunc {
 	}
 }
 
-// ByHeader limits by the value of a header, and by the path as the resource. A request without the header is
-// rejected with status 400.
+// ByHeader limits by the value of a header, with the resource of [ByAddress]. A request without the header is rejected
+// with status 400.
 func ByHeader(name string) KeyFunc {
 	return func(r *http.Request) (*Request, error) {
 		value := r.Header.Get(name)
@@ -76,9 +76,14 @@ func ByMetadata(name string) RPCKeyFunc {
 	}
 }
 
-// withPath has the path as handlers see it, so that no other spelling of it avoids a rule.
+// withPath has the pattern of the route, if a router has found it, or else the path as handlers see it, so that no
+// other spelling of it avoids a rule. The pattern of a subtree is no route.
 func withPath(user string, r *http.Request) *Request {
-	return &Request{UserID: user, Resource: strings.ToValidUTF8(r.URL.Path, "\uFFFD")}
+	path := r.URL.Path
+	if start := strings.IndexByte(r.Pattern, '/'); start >= 0 && !strings.HasSuffix(r.Pattern, "/") {
+		path = r.Pattern[start:]
+	}
+	return &Request{UserID: user, Resource: strings.ToValidUTF8(path, "\uFFFD")}
 }
 
 // clientAddress falls back to the peer if the request has not passed all proxies, or has no valid address there.

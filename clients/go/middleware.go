@@ -23,20 +23,7 @@ import (
 // policy refuses 503, both with a problem document. Other responses have the headers RateLimit-Policy and
 // RateLimit.
 func (c *Client) Middleware(key KeyFunc) func(http.Handler) http.Handler {
-	return func(next http.Handler) http.Handler {
-		return http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
-			request, err := key(r)
-			headers, rejected := c.admit(r.Context(), request, err)
-			for _, header := range headers {
-				w.Header().Add(header.name, header.value)
-			}
-			if rejected != nil {
-				rejected.write(w)
-				return
-			}
-			next.ServeHTTP(w, r)
-		})
-	}
+	return c.Route(Route{Key: key})
 }
 
 // UnaryServerInterceptor limits calls by their keys. A call above a limit gets RESOURCE_EXHAUSTED, one that the
@@ -71,10 +58,10 @@ func (c *Client) admitRPC(ctx context.Context, key RPCKeyFunc, method string) (m
 		return nil, nil
 	}
 	request, err := key(ctx, method)
-	headers, rejected := c.admit(ctx, request, err)
+	verdict, rejected := c.admit(ctx, request, err, c.check)
 	sent := metadata.MD{}
-	for _, header := range headers {
-		sent.Append(header.name, header.value)
+	for name, values := range DraftHeaders(verdict) {
+		sent.Append(name, values...)
 	}
 	if rejected == nil {
 		return sent, nil
@@ -85,40 +72,42 @@ func (c *Client) admitRPC(ctx context.Context, key RPCKeyFunc, method string) (m
 	return sent, rejected.status().Err()
 }
 
-// admit returns the headers of the response to a request, and its rejection or nil.
-func (c *Client) admit(ctx context.Context, request *Request, keyErr error) ([]header, *rejection) {
+// admit returns the verdict on a request, if there is one, and its rejection or nil.
+func (c *Client) admit(
+	ctx context.Context, request *Request, keyErr error, decide func(context.Context, Request) (Verdict, error),
+) (Verdict, *rejection) {
 	var missing missingKey
 	switch {
 	case errors.As(keyErr, &missing):
-		return nil, &rejection{kind: invalid, detail: missing.Error()}
+		return Verdict{}, &rejection{kind: invalid, detail: missing.Error()}
 	case keyErr != nil:
 		c.warn(&c.keyLogged, time.Second, "request without a key rejected", "error", keyErr)
-		return nil, &rejection{kind: internal, detail: "internal error"}
+		return Verdict{}, &rejection{kind: internal, detail: "internal error"}
 	case request == nil:
-		return nil, nil
+		return Verdict{}, nil
 	}
-	verdict, err := c.check(ctx, *request)
+	verdict, err := decide(ctx, *request)
 	switch code := status.Code(err); {
 	case err == nil:
 	// A caller must not avoid the limits by a short deadline, before which the server gives up.
 	case ctx.Err() != nil || err == errImpatient:
-		return nil, &rejection{kind: expired, detail: "deadline exceeded"}
+		return Verdict{}, &rejection{kind: expired, detail: "deadline exceeded"}
 	// The server will never decide it. Allowing it would open a way past every limit.
 	case code == codes.InvalidArgument || code == codes.FailedPrecondition || code == codes.OutOfRange:
-		return nil, &rejection{kind: invalid, detail: status.Convert(err).Message()}
+		return Verdict{}, &rejection{kind: invalid, detail: status.Convert(err).Message()}
 	// The policy decides for a mistake of the program too: a wrong token does not take a site down.
 	default:
 		verdict = c.byPolicy(ctx, *request, err)
 	}
 	switch {
 	case verdict.Allowed:
-		return limitHeaders(verdict), nil
+		return verdict, nil
 	case verdict.Reason == pb.CheckResponse_NO_RULE.String():
-		return nil, &rejection{kind: noRule, detail: "no rule matches"}
+		return verdict, &rejection{kind: noRule, detail: "no rule matches"}
 	case verdict.isUndecided():
-		return nil, &rejection{kind: noAnswer, detail: "rate limiter unavailable", retryAfter: verdict.Response.GetRetryAfter()}
+		return verdict, &rejection{kind: noAnswer, detail: "rate limiter unavailable", retryAfter: verdict.Response.GetRetryAfter()}
 	}
-	return overLimit(verdict)
+	return verdict, overLimit(verdict)
 }
 
 // rejection is a response in the place of that of the service.
@@ -167,13 +156,17 @@ func (r *rejection) write(w http.ResponseWriter) {
 	case noRule:
 		document.Reason = "NO_RULE"
 	}
-	if r.retryAfter != nil {
-		w.Header().Set("Retry-After", strconv.FormatInt(wholeSeconds(r.retryAfter), 10))
-	}
+	r.setRetryAfter(w)
 	w.Header().Set("Content-Type", "application/problem+json")
 	w.WriteHeader(r.kind.status)
 	// The peer may have gone.
 	_ = json.NewEncoder(w).Encode(document)
+}
+
+func (r *rejection) setRetryAfter(w http.ResponseWriter) {
+	if r.retryAfter != nil {
+		w.Header().Set("Retry-After", strconv.FormatInt(wholeSeconds(r.retryAfter), 10))
+	}
 }
 
 func (r *rejection) status() *status.Status {

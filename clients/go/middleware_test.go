@@ -265,11 +265,11 @@ func TestHeadersDescribeTheRules(t *testing.T) {
 		{Rule: "trial", Shadow: true},
 		{Rule: "ops", Allowed: true, Reason: pb.CheckResponse_UNLIMITED},
 	}}, Server)
-	want := []header{
-		{"RateLimit-Policy", `"a \"b\\c\" 100%25%C3%A9";q=5;w=60, "ban";q=0, "jobs";q=3;qu="concurrent-requests"`},
-		{"RateLimit", `"a \"b\\c\" 100%25%C3%A9";r=0, "ban";r=0`},
+	want := http.Header{
+		"Ratelimit-Policy": {`"a \"b\\c\" 100%25%C3%A9";q=5;w=60, "ban";q=0, "jobs";q=3;qu="concurrent-requests"`},
+		"Ratelimit":        {`"a \"b\\c\" 100%25%C3%A9";r=0, "ban";r=0`},
 	}
-	if got := limitHeaders(verdict); !reflect.DeepEqual(got, want) {
+	if got := DraftHeaders(verdict); !reflect.DeepEqual(got, want) {
 		t.Errorf("%v, not %v", got, want)
 	}
 }

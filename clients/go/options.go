@@ -29,6 +29,7 @@ type settings struct {
 	maxAge        time.Duration
 	token, apiKey string
 	tls           *tls.Config
+	conn          grpc.ClientConnInterface
 }
 
 // WithTimeout sets the timeout of a call that is sent, by default 250 ms. The first call has a second at least, to
@@ -59,6 +60,9 @@ func WithAPIKey(key string) Option { return func(s *settings) { s.apiKey = key }
 // with https:// trusts the authorities of the system.
 func WithTLS(config *tls.Config) Option { return func(s *settings) { s.tls = config } }
 
+// WithConn makes the calls by conn, whatever the address is. That of package rlaastest has no server.
+func WithConn(conn grpc.ClientConnInterface) Option { return func(s *settings) { s.conn = conn } }
+
 const (
 	firstTimeout = time.Second
 	// Fewer than the server repeats a reply.
@@ -85,6 +89,24 @@ func New(address string, options ...Option) (*Client, error) {
 	if err != nil {
 		return nil, err
 	}
+	if s.conn == nil {
+		if s.conn, err = s.connect(address); err != nil {
+			return nil, err
+		}
+	}
+	return &Client{
+		settings:     s,
+		address:      address,
+		limits:       pb.NewRateLimitServiceClient(s.conn),
+		reservations: pb.NewReservationServiceClient(s.conn),
+		credentials:  sent,
+		refusals:     &refusals{maxAge: s.maxAge, now: time.Now},
+		queue:        queue{timeout: s.timeout, longest: maxWait, full: errOverload, flows: make(map[string]*flow)},
+	}, nil
+}
+
+// connect begins to connect to an address.
+func (s *settings) connect(address string) (*grpc.ClientConn, error) {
 	target, transport, err := s.endpoint(address)
 	if err != nil {
 		return nil, err
@@ -108,16 +130,7 @@ func New(address string, options ...Option) (*Client, error) {
 		return nil, fmt.Errorf("rlaas: %w", err)
 	}
 	conn.Connect()
-	return &Client{
-		settings:     s,
-		address:      address,
-		conn:         conn,
-		limits:       pb.NewRateLimitServiceClient(conn),
-		reservations: pb.NewReservationServiceClient(conn),
-		credentials:  sent,
-		refusals:     &refusals{maxAge: s.maxAge, now: time.Now},
-		queue:        queue{timeout: s.timeout, longest: maxWait, full: errOverload, flows: make(map[string]*flow)},
-	}, nil
+	return conn, nil
 }
 
 // MustNew is like [New] but panics if a setting is not valid. It panics for no other reason.

@@ -8,7 +8,7 @@ export GOMODCACHE="$PWD/.cache/modules" GOCACHE="$PWD/.cache/build" GOFLAGS="-mo
 [ -n "${RLAAS_CASES:-}" ] || echo "SKIPPED clients/go: the table of cases, because RLAAS_CASES is unset"
 [ -n "${RLAAS_SERVER:-}" ] || echo "SKIPPED clients/go: tests with a server, because RLAAS_SERVER is unset"
 
-unformatted=$(gofmt -l ./*.go examples)
+unformatted=$(gofmt -l ./*.go examples rlaastest)
 [ -z "$unformatted" ] || { echo "gofmt: $unformatted" >&2; exit 1; }
 go vet ./...
 # The detector of races needs a C compiler.
@@ -20,7 +20,7 @@ go test -count=1 -timeout 120s ${race[@]+"${race[@]}"} ./...
 work=$(mktemp -d)
 trap 'rm -rf "$work"' EXIT
 mkdir "$work/module" "$work/program"
-cp -r ./*.go go.mod go.sum ratelimitv1 "$work/module"
+cp -r ./*.go go.mod go.sum ratelimitv1 rlaastest "$work/module"
 cd "$work/program"
 cat >main.go <<'PROGRAM'
 package main
