@@ -26,11 +26,14 @@ import (
 	pb "rlaas.example/clients/go/ratelimitv1"
 )
 
-// rules allow each user two requests a minute, and 100 tokens of the resource /tokens.
+// rules allow each user two requests a minute, 100 tokens of the resource /tokens, two
+// of /login, and two a second, one after the other, of /soon.
 const rules = `
 rate-limiter: { use-algo: gcra, window-size: 60, max-requests: 2 }
 rules:
   - { name: tokens, match: { resource: /tokens }, algorithm: gcra, limit: 100, window: 60s, reservable: true }
+  - { name: login, match: { resource: /login }, algorithm: sliding-window-counter, limit: 2, window: 1h, reservable: true }
+  - { name: soon, match: { resource: /soon }, algorithm: gcra, limit: 2, window: 1s, burst: 1 }
 `
 
 // serve starts a server, whose binary is in RLAAS_SERVER, and returns its address.

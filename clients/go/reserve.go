@@ -51,9 +51,16 @@ func (c *Client) Reserve(ctx context.Context, request Request, work func(ctx con
 }
 
 func (c *Client) reserve(ctx context.Context, request Request) (*Held, error) {
+	held, err := c.hold(ctx, request)
+	held.Verdict, err = c.orPolicy(ctx, request, held.Verdict, err)
+	return held, err
+}
+
+// hold returns what the server holds for a request; with the error of the call it is nothing.
+func (c *Client) hold(ctx context.Context, request Request) (*Held, error) {
 	message, _, err := encode(request)
 	if err != nil {
-		return nil, err
+		return &Held{}, err
 	}
 	reserve := &pb.ReserveRequest{Request: message}
 	if request.Hold > 0 {
@@ -70,8 +77,7 @@ func (c *Client) reserve(ctx context.Context, request Request) (*Held, error) {
 	if err == nil {
 		held.ID, held.ExpiresAt = response.GetReservationId(), response.GetExpiresAt().AsTime()
 	}
-	verdict, err := toVerdict(response.GetVerdict(), err)
-	held.Verdict, err = c.orPolicy(ctx, request, verdict, err)
+	held.Verdict, err = toVerdict(response.GetVerdict(), err)
 	return held, err
 }
 

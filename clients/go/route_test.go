@@ -91,7 +91,7 @@ func TestRuleThatDoesNotDecideIsLoggedOnce(t *testing.T) {
 	for remaining := 8; remaining > 5; remaining-- {
 		expect(t, get(users, "/users/1"), fmt.Sprintf(`200 found RateLimit="default";r=%d;t=60`, remaining))
 	}
-	if strings.Count(log.String(), "\n") != 1 || !strings.Contains(log.String(), "rule=users resource=/users/{id} decided=[default]") {
+	if strings.Count(log.String(), "\n") != 1 || !strings.Contains(log.String(), "rule=users resource=/users/{id} others=[default]") {
 		t.Error(log.String())
 	}
 	strict := program(other, rlaas.Route{Rule: "users", Strict: true})
@@ -107,4 +107,35 @@ func TestOtherServicesOfTests(t *testing.T) {
 	expect(t, get(denying, "/users/1")[:3], "503")
 	away.SetAway(false)
 	expect(t, get(denying, "/users/1"), "200 found")
+}
+
+func TestOnlyFailuresAreCounted(t *testing.T) {
+	login := rlaastest.Limit{Rule: "login", Units: 2, Window: time.Minute}
+	for count, statuses := range map[rlaas.Outcome]string{
+		rlaas.Failures:  "200 404 200 500 429 429",
+		rlaas.Successes: "200 404 200 429 429 429",
+	} {
+		users := program(rlaastest.Count(login).Client(), rlaas.Route{Rule: "login", Count: count})
+		var got []string
+		for _, status := range []string{"200", "404", "201", "500", "400", ""} {
+			got = append(got, get(users, "/users/1?status="+status)[:3])
+		}
+		expect(t, strings.Replace(strings.Join(got, " "), "201", "200", 1), statuses)
+	}
+	service := rlaastest.Count(login)
+	panics := service.Client().Route(rlaas.Route{Rule: "login", Count: rlaas.Failures})(
+		http.HandlerFunc(func(http.ResponseWriter, *http.Request) { panic("the handler fails") }))
+	for range 2 {
+		func() {
+			defer func() { _ = recover() }()
+			get(panics, "/")
+		}()
+	}
+	expect(t, get(panics, "/")[:3], "429")
+	defer func() {
+		if recover() == nil {
+			t.Error("outcomes need the name of a rule")
+		}
+	}()
+	service.Client().Route(rlaas.Route{Count: rlaas.Failures})
 }
