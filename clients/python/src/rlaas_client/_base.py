@@ -74,6 +74,8 @@ class BaseClient(Generic[V, B]):
     _has_rules = True
     _run: Callable[[Callable[[], Steps[Verdict]]], V]
     _hold: Callable[[CheckRequest, float | None], B]
+    # Creates what `_reserve` holds, to be settled.
+    _new_held: Callable[[tuple[Verdict, str, float], CheckRequest], Held[Any, Any]]
     # Makes a call of a method, with a request, a timeout, and a pause before. Returns the response, or an `Error`.
     _make: Callable[[str, Any, float, float], Steps[Any]]
     # Waits until a check has its outcome, or a batch to carry, which it returns.

@@ -7,12 +7,12 @@ from __future__ import annotations
 
 import json
 import math
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from http import HTTPStatus
 from typing import Any, NamedTuple
 
-from rlaas_client._base import BaseClient
-from rlaas_client._proto.ratelimit_pb2 import CONCURRENCY, CheckResponse, RuleDecision
+from rlaas_client._base import BaseClient, Steps
+from rlaas_client._proto.ratelimit_pb2 import CONCURRENCY, CheckRequest, CheckResponse, RuleDecision
 from rlaas_client._request import Error, new_request
 from rlaas_client.keys import Key, KeyFunction, NoKey, NoPeer, Request
 from rlaas_client.verdict import Verdict, seconds
@@ -37,29 +37,32 @@ async def admit(client: BaseClient[Any, Any], key_function: KeyFunction, request
 
 
 async def decide(
-    client: BaseClient[Any, Any], key_function: KeyFunction, request: Request
+    client: BaseClient[Any, Any],
+    key_function: KeyFunction,
+    request: Request,
+    ask: Callable[[CheckRequest], Steps[Verdict]] | None = None,
 ) -> Verdict | Rejection | None:
     """Returns the verdict on a request, a rejection without one, or None for a request that is exempt."""
     try:
         key = key_function(request)
     except NoKey as error:
-        return _problem(HTTPStatus.BAD_REQUEST, str(error))
+        return problem(HTTPStatus.BAD_REQUEST, str(error))
     except NoPeer as error:
         client._warn("peer", "request rejected: %s", error)
-        return _problem(HTTPStatus.INTERNAL_SERVER_ERROR, "internal error")
+        return problem(HTTPStatus.INTERNAL_SERVER_ERROR, "internal error")
     if key is None:
         return None
     key = key if isinstance(key, Key) else Key(key)
     resource = request.path if key.resource is None else key.resource
     try:
         message = new_request(key.user_id, resource, key.attributes, key.cost)
-        return await client._check(message)
+        return await (ask or client._check)(message)
     except Error as error:
         # What no server would decide is refused: an allowing policy would be a way past every limit. For a mistake
         # of the program, such as a wrong token, the policy decides.
         if error.code in ("INVALID_ARGUMENT", "FAILED_PRECONDITION", "OUT_OF_RANGE"):
             client._warn("invalid", "request rejected: %s", error)
-            return _problem(HTTPStatus.BAD_REQUEST, error.message)
+            return problem(HTTPStatus.BAD_REQUEST, error.message)
         return client._by_policy(message, error)
 
 
@@ -69,9 +72,9 @@ def outcome(verdict: Verdict) -> Headers | Rejection:
         return _limit_headers(verdict)
     # A rule that denies while its store is away has a name, and limits as others do.
     if not verdict.rule and verdict.reason in ("NO_ANSWER", "OVERLOADED", "STORE_UNAVAILABLE", "NOT_READY"):
-        return _problem(HTTPStatus.SERVICE_UNAVAILABLE, "rate limiter unavailable", [("retry-after", "1")])
+        return problem(HTTPStatus.SERVICE_UNAVAILABLE, "rate limiter unavailable", [("retry-after", "1")])
     if verdict.reason == "NO_RULE":
-        return _problem(HTTPStatus.FORBIDDEN, "no rule matches", reason="NO_RULE")
+        return problem(HTTPStatus.FORBIDDEN, "no rule matches", reason="NO_RULE")
     return _limited(verdict)
 
 
@@ -91,7 +94,8 @@ def _limited(verdict: Verdict) -> Rejection:
     return _rejection(HTTPStatus.TOO_MANY_REQUESTS, document, headers)
 
 
-def _problem(status: HTTPStatus, detail: str, headers: Headers | None = None, **members: str) -> Rejection:
+def problem(status: HTTPStatus, detail: str, headers: Headers | None = None, **members: str) -> Rejection:
+    """Returns a response whose status says it all, but for the detail."""
     document = {"type": "about:blank", "title": status.phrase, "status": status.value, "detail": detail}
     return _rejection(status, {**document, **members}, headers or [])
 

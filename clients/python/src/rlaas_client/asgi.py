@@ -6,10 +6,12 @@ Usage: `app.add_middleware(RateLimit, address="127.0.0.1:50051")`.
 from __future__ import annotations
 
 from collections.abc import Awaitable, Callable, MutableMapping
+from contextlib import suppress
 from typing import Any
 
 from rlaas_client._base import ADDRESS
 from rlaas_client._http import Headers, Rejection, admit
+from rlaas_client._request import Error
 from rlaas_client.async_client import AsyncClient
 from rlaas_client.keys import PEER, KeyFunction, Request
 
@@ -22,6 +24,8 @@ App = Callable[[Scope, Receive, Send], Awaitable[None]]
 
 # Key of the scope for headers that a limit within the application adds to its response.
 HEADERS = "rlaas.headers"
+# Key of the scope for functions of such a limit, which return what settles it, by the status.
+SETTLEMENTS = "rlaas.settlements"
 
 
 class RateLimit:
@@ -53,14 +57,24 @@ class RateLimit:
             await send({**start, "headers": _encoded(admitted.headers)})
             await send({"type": "http.response.body", "body": admitted.body})
             return
-        scope[HEADERS] = admitted
+        scope[HEADERS], scope[SETTLEMENTS] = admitted, []
+        # An exception is a failure.
+        status = 500
 
         async def send_with_headers(message: Message) -> None:
+            nonlocal status
             if message["type"] == "http.response.start":
+                status = message["status"]
                 message = {**message, "headers": [*message.get("headers", ()), *_encoded(admitted)]}
             await send(message)
 
-        await self._app(scope, receive, send_with_headers)
+        try:
+            await self._app(scope, receive, send_with_headers)
+        finally:
+            for settlement in scope[SETTLEMENTS]:
+                # An error is logged.
+                with suppress(Error):
+                    await settlement(status)()
 
 
 def request_from_scope(scope: Scope) -> Request:

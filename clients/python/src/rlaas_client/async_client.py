@@ -68,7 +68,9 @@ class AsyncClient(BaseClient[Steps[Verdict], AbstractAsyncContextManager[AsyncHe
         return self._channel
 
     async def _held(self, request: CheckRequest, hold: float | None) -> AsyncHeld:
-        reserved = await self._run(lambda: self._reserve(request, hold))
+        return self._new_held(await self._run(lambda: self._reserve(request, hold)), request)
+
+    def _new_held(self, reserved: tuple[Verdict, str, float], request: CheckRequest) -> AsyncHeld:
         return AsyncHeld(self, self._run_to_the_end, reserved, request)
 
     @asynccontextmanager

@@ -48,7 +48,10 @@ class Client(BaseClient[Verdict, AbstractContextManager[Held[bool, Verdict]]]):
             return self._channel
 
     def _held(self, request: CheckRequest, hold: float | None) -> Held[bool, Verdict]:
-        return Held(self, self._run, self._run(lambda: self._reserve(request, hold)), request)
+        return self._new_held(self._run(lambda: self._reserve(request, hold)), request)
+
+    def _new_held(self, reserved: tuple[Verdict, str, float], request: CheckRequest) -> Held[bool, Verdict]:
+        return Held(self, self._run, reserved, request)
 
     @contextmanager
     def _hold(self, request: CheckRequest, hold: float | None) -> Iterator[Held[bool, Verdict]]:

@@ -73,6 +73,10 @@ class Service:
         reservation_id = f"reservation-{len(self.requests)}" if verdict.allowed and verdict.decisions else ""
         if reservation_id:
             self._held[reservation_id] = CheckRequest.FromString(request.SerializeToString())
+        for decision, limit in zip(
+            verdict.decisions if reservation_id else (), self._matching(request), strict=False
+        ):
+            decision.held = _units(limit, request.cost, request.costs)
         return ReserveResponse(verdict=verdict, reservation_id=reservation_id)
 
     def _settle(self, method: str, request: Any) -> Any:
