@@ -2,25 +2,30 @@
 
 from __future__ import annotations
 
+import time
 import uuid
 from collections.abc import Callable
+from concurrent.futures import ThreadPoolExecutor
 from typing import Any, NamedTuple
 
 import django.test
 import flask
 import pytest
+from conftest import wait_until
 from django.conf import settings
 from django.http import HttpRequest, HttpResponse
 from django.urls import path
 from fastapi import Depends, FastAPI, Response
 from fastapi.testclient import TestClient
 
-from rlaas_client import AsyncClient, Client, keys, testing
+from rlaas_client import AsyncClient, CheckResponse, Client, Verdict, keys, testing
+from rlaas_client._turns import MAX_WAITING, Turns
 from rlaas_client.asgi import RateLimit
 from rlaas_client.django import limit as django_limit
 from rlaas_client.fastapi import limit as fastapi_limit
 from rlaas_client.flask import limit as flask_limit
 from rlaas_client.testing import Limit
+from rlaas_client.verdict import from_response
 
 settings.configure(ROOT_URLCONF=__name__, ALLOWED_HOSTS=["*"])
 django.setup()
@@ -169,13 +174,17 @@ def test_outcomes_have_names() -> None:
 def test_wrong_passwords_are_counted_by_a_server(
     serve_app: Callable[..., Get], serve: Any, caplog: pytest.LogCaptureFixture
 ) -> None:
-    statuses = iter([200, 401, 200, 401])
-    user = str(uuid.uuid4())
+    status, user = [200], str(uuid.uuid4())
     rule = "name: users, endpoint: /login, algorithm: sliding-window-counter, limit: 2, window: 1h, reservable: true"
     with serve(f"rules=[{{ {rule} }}]") as address:
         options = {"resource": "/login", "key": BY_USER, "count": "failures"}
-        get = serve_app(With(address=address), view=lambda: next(statuses), **options)
-        assert [get(user).status for _ in range(5)] == [200, 401, 200, 401, 429]
+        get = serve_app(With(address=address), view=lambda: status[0], **options)
+        # The first answer of a server takes time.
+        wait_until(lambda: "ratelimit" in get("first").headers)
+        caplog.clear()
+        for status[0] in (200, 401, 200, 401):
+            assert get(user).status == status[0]
+        assert get(user).status == 429
         assert not [record for record in caplog.records if record.name == "rlaas"]
 
 
@@ -184,6 +193,49 @@ def test_rule_that_is_not_reservable_is_named(
 ) -> None:
     with serve("rules=[{ name: users, endpoint: /login, limit: 9, window: 1h }]") as address:
         get = serve_app(With(address=address), resource="/login", key=BY_USER, count="failures")
-        assert [get().status for _ in range(2)] == [500, 500]
-        messages = [record.getMessage() for record in caplog.records if record.name == "rlaas"]
-        assert len(messages) == 1 and messages[0].endswith("the rule users must be reservable to count failures")
+        wait_until(lambda: get().status == 500)
+        assert get().status == 500
+        text = "the rule users must be reservable to count failures"
+        assert [line.endswith(text) for line in caplog.messages].count(True) == 1
+
+
+SOON = "rules=[{ name: users, endpoint: /soon, algorithm: gcra, limit: 2, window: 1s, burst: 1 }]"
+
+
+def test_requests_wait_in_turn(serve_app: Callable[..., Get], serve: Any) -> None:
+    with serve(SOON) as address, ThreadPoolExecutor(4) as threads:
+        waiting = {"resource": "/soon", "key": BY_USER, "strict": True}
+        get = serve_app(With(address=address), wait=30, **waiting)
+        wait_until(lambda: "ratelimit" in get("first").headers)
+        began = time.monotonic()
+        assert [answer.status for answer in threads.map(get, ["alice"] * 4)] == [200] * 4
+        assert time.monotonic() - began >= 1.4, "one passes at once, and the others each half a second"
+        short = serve_app(With(address=address), wait=0.001, **waiting)
+        wait_until(lambda: "ratelimit" in short("first").headers)
+        assert [short("bob").status, short("bob").status] == [200, 429]
+
+
+def test_requests_wait_no_longer_for_what_is_held(serve_app: Callable[..., Get], serve: Any) -> None:
+    rule = "name: users, endpoint: /held, algorithm: gcra, limit: 1, window: 1h, reservable: true"
+    with serve(f"rules=[{{ {rule} }}]") as address, Client(address, timeout=5) as client:
+        wait_until(lambda: client.check("first").answered_by == "server")
+        get = serve_app(With(address=address), wait=0.2, resource="/held", key=BY_USER, count="failures")
+        wait_until(lambda: "ratelimit" in get("first").headers)
+        with client.reserve("alice", "/held") as held:
+            began = time.monotonic()
+            assert get().status == 429
+            assert 0.2 <= time.monotonic() - began < 15
+            held.cancel()
+        assert get().status == 200
+
+
+def test_waiting_is_bounded() -> None:
+    turns, seen = Turns(), list[str]()
+
+    async def attempt() -> Verdict:
+        seen.append("asked")
+        return from_response(CheckResponse(allowed=True))
+
+    turns._waiting = [(b"other", object())] * MAX_WAITING
+    client = testing.Client(testing.allow())
+    assert client._run(lambda: turns.decide(client, 60, b"mine", attempt)).allowed and seen == ["asked"]

@@ -78,6 +78,8 @@ class BaseClient(Generic[V, B]):
     _new_held: Callable[[tuple[Verdict, str, float], CheckRequest], Held[Any, Any]]
     # Makes a call of a method, with a request, a timeout, and a pause before. Returns the response, or an `Error`.
     _make: Callable[[str, Any, float, float], Steps[Any]]
+    # Waits for some seconds.
+    _pause: Callable[[float], Steps[None]]
     # Waits until a check has its outcome, or a batch to carry, which it returns.
     _wait: Callable[[Pending], Steps[list[Pending] | None]]
     # Creates the event by which a check waits.

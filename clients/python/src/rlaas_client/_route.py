@@ -13,6 +13,7 @@ from rlaas_client._base import BaseClient, Held
 from rlaas_client._http import Headers, Rejection, decide, outcome, problem
 from rlaas_client._proto.ratelimit_pb2 import CheckRequest, CheckResponse
 from rlaas_client._request import Error
+from rlaas_client._turns import Turns
 from rlaas_client.client import Client
 from rlaas_client.keys import PEER, Key, KeyFunction, Request
 from rlaas_client.verdict import Verdict
@@ -34,6 +35,7 @@ class Options(TypedDict, total=False):
     resource: str | None
     strict: bool
     count: Count | None
+    wait: float
 
 
 class Admission(NamedTuple):
@@ -54,11 +56,13 @@ class Route:
     resource: str | None = None
     strict: bool = False
     count: Count | None = None
+    wait: float = 0.0
 
     def __post_init__(self) -> None:
         if self.count not in (None, "failures", "successes"):
             raise ValueError(f'count must be "failures" or "successes", not {self.count!r}')
         self._is_confirmed = self._is_logged = False
+        self._turns = Turns()
 
     async def admit(
         self, client: BaseClient[Any, Any], request: Request, template: str, key: KeyFunction | None = None
@@ -74,12 +78,19 @@ class Route:
             resource = self.resource or (template if found.resource is None else found.resource)
             return replace(found, resource=resource, cost=found.cost if self.cost is None else self.cost)
 
-        async def ask(message: CheckRequest) -> Verdict:
+        async def attempt(message: CheckRequest) -> Verdict:
             nonlocal held
             if self.count is None:
                 return await client._check(message)
             held = client._new_held(await client._reserve(message, None), message)
             return held.verdict
+
+        async def ask(message: CheckRequest) -> Verdict:
+            if self.wait <= 0:
+                return await attempt(message)
+            text = message.SerializeToString(deterministic=True)
+            # Each attempt is a request of its own.
+            return await self._turns.decide(client, self.wait, text, lambda: attempt(CheckRequest.FromString(text)))
 
         decided = await decide(client, key_of_route, request, ask)
         if decided is None or isinstance(decided, Rejection):

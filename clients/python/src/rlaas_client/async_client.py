@@ -103,9 +103,12 @@ class AsyncClient(BaseClient[Steps[Verdict], AbstractAsyncContextManager[AsyncHe
         task.add_done_callback(_TASKS.discard)
         return task
 
+    async def _pause(self, seconds: float) -> None:
+        await asyncio.sleep(seconds)
+
     async def _make(self, method: str, request: Any, seconds: float, pause: float) -> Any:
         if pause:
-            await asyncio.sleep(pause)
+            await self._pause(pause)
         call = (self._channel or self._open()).methods[method]
         rpc = call(request, timeout=seconds + MAX_DELAY, metadata=self._metadata)
         timer = Timer(rpc, seconds)

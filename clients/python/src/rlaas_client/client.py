@@ -78,9 +78,12 @@ class Client(BaseClient[Verdict, AbstractContextManager[Held[bool, Verdict]]]):
             result: T = end.value
         return result
 
+    async def _pause(self, seconds: float) -> None:
+        time.sleep(seconds)  # noqa: ASYNC251
+
     async def _make(self, method: str, request: Any, seconds: float, pause: float) -> Any:
         if pause:
-            time.sleep(pause)  # noqa: ASYNC251
+            await self._pause(pause)
         call = (self._channel or self._open()).methods[method]
         try:
             return call(request, timeout=seconds, metadata=self._metadata)

@@ -33,6 +33,7 @@ def limit(
     resource: str | None = None,
     strict: bool = False,
     count: Count | None = None,
+    wait: float = 0.0,
 ) -> Dependency:
     """Returns a dependency that limits a route of HTTP or websockets, and returns the verdict, or None if exempt.
 
@@ -44,8 +45,11 @@ def limit(
     With `count="failures"` units are reserved, and charged only if the status is 400 or more, with "successes" if it
     is less. The rule must be `reservable`. FastAPI needs the middleware `rlaas_client.asgi.RateLimit`, which sees the
     status; its key may be `lambda request: None`.
+
+    A request that would be refused waits for `wait` seconds at most, if it can be allowed by then; those with one key
+    wait in turn, and at most 100 of the route.
     """
-    route = Route(rule, cost, PEER, resource, strict, count)
+    route = Route(rule, cost, PEER, resource, strict, count, wait)
     if not isinstance(key, params.Depends):
 
         async def by_request(connection: HTTPConnection) -> Verdict | None:
