@@ -24,7 +24,10 @@ export function rateLimit<R extends IncomingMessage = IncomingMessage, S extends
   const { handler, ...settings } = options;
   const admitter = new Admitter<R>(settings as RateLimitOptions<R>);
   return (request, response, next) => {
-    admitter.admit(request, resourceOf(request)).then(({ headers, rejection, verdict }) => {
+    admitter.admit(request, resourceOf(request)).then(({ headers, rejection, verdict, held }) => {
+      if (held) {
+        admitter.settle(held, response);
+      }
       // Another middleware may have answered, such as one for timeouts.
       if (response.headersSent) {
         return;

@@ -17,7 +17,10 @@ export default async function rateLimit(
   const { prefix, logLevel, logSerializers, ...settings } = options as RegisterOptions & typeof options;
   const admitter = new Admitter<FastifyRequest>("client" in settings ? settings : { warn, ...settings });
   app.addHook("onRequest", async (request, reply) => {
-    const { headers, rejection } = await admitter.admit(request, pathOf(request.url));
+    const { headers, rejection, held } = await admitter.admit(request, pathOf(request.url));
+    if (held) {
+      admitter.settle(held, reply.raw);
+    }
     for (const [name, value] of headers) {
       reply.header(name, appended(reply.getHeader(name), name, value));
     }

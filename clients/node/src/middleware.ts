@@ -1,11 +1,15 @@
 /** What the middleware of all frameworks does. */
 
+import type { ServerResponse } from "node:http";
+
 import { checkNames } from "./channel.js";
 import { Client, type ClientOptions, OPTIONS } from "./client.js";
 import { RlaasError } from "./error.js";
 import { type Header, type HeaderStyle, type Rejection, limitHeaders, overLimit, problem } from "./headers.js";
 import { type HttpRequest, type KeyFunction, byAddress } from "./key.js";
 import type { RequestFields } from "./request.js";
+import type { Held } from "./reservation.js";
+import { Turns } from "./turns.js";
 import type { Verdict } from "./verdict.js";
 
 /** No server would decide these requests. Allowing them would be a way past every limit. */
@@ -30,9 +34,19 @@ export type RateLimitOptions<R> = (({ address: string } & ClientOptions) | { cli
   rule?: string;
   /** Answers such requests with status 500. */
   strict?: boolean;
+  /**
+   * Has only responses with a status of at least 400 counted, or only the others: the units are reserved, and then
+   * charged or returned. `rule` must be set, and `reservable`: else the status is 500.
+   */
+  count?: "failures" | "successes";
+  /**
+   * How long requests wait in place of a refusal, if they can be allowed by then. Those with one key wait in turn, and
+   * at most 1000 of a route.
+   */
+  waitMs?: number;
 };
 
-const OWN = "key resource cost skip headers rule strict".split(" ");
+const OWN = "key resource cost skip headers rule strict count waitMs".split(" ");
 
 /** The headers to add to a response, and the rejection of the request if it is one. */
 export interface Admission {
@@ -40,6 +54,8 @@ export interface Admission {
   rejection?: Rejection;
   /** The verdict, unless the request is exempt or not valid. */
   verdict?: Verdict;
+  /** What is held until the response ends. */
+  held?: Held;
 }
 
 /** Decides requests by their keys. */
@@ -49,6 +65,7 @@ export class Admitter<R extends HttpRequest> {
   readonly ownsClient: boolean;
   readonly #key: KeyFunction<R>;
   readonly #options: Omit<RateLimitOptions<R>, "client" | "address">;
+  readonly #turns = new Turns();
   #hasLogged = false;
 
   constructor(options: RateLimitOptions<R>) {
@@ -57,8 +74,11 @@ export class Admitter<R extends HttpRequest> {
     if ("client" in options) {
       this.client = options.client;
     } else {
-      const { address, key, resource, cost, skip, headers, rule, strict, ...settings } = options;
+      const { address, key, resource, cost, skip, headers, rule, strict, count, waitMs, ...settings } = options;
       this.client = new Client(address, settings);
+    }
+    if (options.count && !(["failures", "successes"].includes(options.count) && options.rule)) {
+      throw new TypeError("count must be failures or successes, with the name of a reservable rule");
     }
     this.#options = options;
     this.#key = options.key ?? byAddress();
@@ -79,10 +99,12 @@ export class Admitter<R extends HttpRequest> {
       fields = typeof key === "string" ? { userId: key } : { ...key };
       fields.resource ??= (typeof resource === "function" ? resource(request) : resource) ?? path;
       fields.cost ??= typeof cost === "function" ? cost(request) : cost;
-      const verdict = await this.client.check(fields);
-      return this.#lacksRule(verdict, fields)
-        ? reject(problem(500, "a rule is missing"))
-        : toAdmission(verdict, headers);
+      const { verdict, held } = await this.#decide(fields);
+      if (this.#isMistaken(verdict, fields)) {
+        await held?.cancel().catch(() => {});
+        return reject(problem(500, "a rule is missing"));
+      }
+      return { ...toAdmission(verdict, headers), ...(held?.id && { held }) };
     } catch (error) {
       // Only `byAddress` throws INTERNAL: no call rejects with it.
       if (error instanceof RlaasError && [...INVALID, "INTERNAL"].includes(error.code)) {
@@ -97,22 +119,45 @@ export class Admitter<R extends HttpRequest> {
     }
   }
 
-  /** Returns true if the rule of the options is missing in a decision, and the request is not to pass. */
-  #lacksRule({ answeredBy, reason, decisions }: Verdict, { resource }: RequestFields): boolean {
-    const { rule, strict = false } = this.#options;
-    const isDecided = answeredBy === "server" && !UNAVAILABLE.includes(reason);
-    if (rule === undefined || !isDecided || decisions.some((decision) => decision.rule === rule)) {
+  /** Settles what is held when a response ends. One that has not begun by then is a failure. */
+  settle(held: Held, response: ServerResponse): void {
+    const end = () => {
+      const isFailure = !response.headersSent || response.statusCode >= 400;
+      const isCounted = isFailure === (this.#options.count === "failures");
+      // There is a warning.
+      (isCounted ? held.commit() : held.cancel()).catch(() => {});
+    };
+    response.destroyed ? end() : response.once("close", end);
+  }
+
+  #decide(fields: RequestFields): Promise<{ verdict: Verdict; held?: Held }> {
+    const { count, waitMs = 0 } = this.#options;
+    const attempt = async () => {
+      const held = count && (await this.client.hold(fields));
+      return held ? { verdict: held.verdict, held } : { verdict: await this.client.check(fields) };
+    };
+    return waitMs > 0 ? this.#turns.decide(waitMs, JSON.stringify(fields), attempt) : attempt();
+  }
+
+  /** Returns true if a request is not to pass although it is decided: its rule is missing, or holds nothing to count. */
+  #isMistaken({ allowed, answeredBy, reason, rule: by, decisions }: Verdict, { resource }: RequestFields): boolean {
+    const { rule, strict = false, count } = this.#options;
+    // The tests' client without limits has no rule.
+    const isDecided = answeredBy === "server" && !UNAVAILABLE.includes(reason) && (by || reason !== "UNLIMITED");
+    const found = decisions.find((decision) => decision.rule === rule);
+    const holds = !count || !allowed || found?.held || found?.reason !== "WITHIN_LIMIT";
+    if (rule === undefined || !isDecided || (found && holds)) {
       return false;
     }
     if (!this.#hasLogged) {
       const others = decisions.map((decision) => decision.rule).join(", ") || "no rule";
-      this.client.warn(
-        `rule ${rule} ${resource}`,
-        `rlaas: rule ${rule} does not limit ${resource}: ${others} decided`,
-      );
+      const text = found
+        ? `rule ${rule} must be reservable to count ${count}`
+        : `rule ${rule} does not limit ${resource}: ${others} decided`;
+      this.client.warn(`rule ${rule} ${resource}`, `rlaas: ${text}`);
       this.#hasLogged = true;
     }
-    return strict;
+    return strict || count !== undefined;
   }
 }
 

@@ -111,8 +111,9 @@ class MemoryServer implements Pick<Channel, "call" | "close"> {
         this.#add(request, "used", this.#units(request));
         return { verdict: this.#take({ ...request, dryRun: true }, "used", []) };
       case "Reserve": {
-        const reservationId = `${this.#reservations.push({ request, held: this.#units(request) }) - 1}`;
-        return { verdict: this.#take(request, "held"), reservationId, expiresAt: null };
+        const verdict = this.#take(request, "held");
+        const id = this.#reservations.push({ request, held: this.#units(request) }) - 1;
+        return { verdict, reservationId: verdict.allowed ? `${id}` : "", expiresAt: null };
       }
       default:
         return this.#change(method, message, this.#reservations[message["reservationId"]]!);
@@ -180,7 +181,11 @@ class MemoryServer implements Pick<Channel, "call" | "close"> {
     if (!refused.includes(true) && !request.dryRun) {
       this.#add(request, kind, units);
     }
-    const decisions = counters.map((counter, index) => decision(counter, refused[index] ? units[index] : undefined));
+    const isHeld = kind === "held" && !refused.includes(true);
+    const decisions = counters.map((counter, index) => ({
+      ...decision(counter, refused[index] ? units[index] : undefined),
+      held: isHeld ? units[index]! : 0,
+    }));
     const [deciding = UNLIMITED] = [...decisions].sort(
       (first, second) => Number(first.allowed) - Number(second.allowed) || first.remaining - second.remaining,
     );
@@ -190,7 +195,7 @@ class MemoryServer implements Pick<Channel, "call" | "close"> {
 
 const UNLIMITED: VerdictMessage["decisions"][number] = {
   ...{ allowed: true, rule: "", algorithm: "FIXED_WINDOW", reason: "UNLIMITED", nearLimit: false, shadow: false },
-  ...{ limit: Infinity, remaining: Infinity, currentCount: 0 },
+  ...{ limit: Infinity, remaining: Infinity, currentCount: 0, held: 0 },
   ...{ retryAfter: null, resetAfter: null, delay: null, window: null },
 };
 

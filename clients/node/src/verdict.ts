@@ -43,6 +43,8 @@ export interface RuleDecision extends LimitState {
   readonly shadow: boolean;
   /** Length of the window; null for slots, and without a limit. */
   readonly windowMs: number | null;
+  /** Units that the reservation of the request holds by the rule. */
+  readonly held: number;
 }
 
 /** The outcome of a request, with the state of the rule that decided. */
@@ -64,7 +66,7 @@ export interface Duration {
 type StateMessage = Omit<LimitState, "retryAfterMs" | "resetAfterMs" | "delayMs"> &
   Record<"retryAfter" | "resetAfter" | "delay", Duration | null>;
 
-type DecisionMessage = StateMessage & { shadow: boolean; window: Duration | null };
+type DecisionMessage = StateMessage & { shadow: boolean; window: Duration | null; held: number };
 
 /** CheckResponse of the proto. */
 export type VerdictMessage = StateMessage & { replayed: boolean; decisions: DecisionMessage[] };
@@ -74,7 +76,7 @@ const RETRY_AFTER_MS = 1000;
 
 export function fromMessage(message: VerdictMessage): Verdict {
   const decisions = message.decisions.map((each) => {
-    return { ...state(each), shadow: each.shadow, windowMs: milliseconds(each.window) };
+    return { ...state(each), shadow: each.shadow, windowMs: milliseconds(each.window), held: each.held };
   });
   return { ...state(message), answeredBy: "server", replayed: message.replayed, decisions };
 }

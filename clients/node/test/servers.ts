@@ -13,7 +13,10 @@ import { fileURLToPath } from "node:url";
 export const CASES = process.env["RLAAS_CASES"];
 export const SERVER = process.env["RLAAS_SERVER"];
 
-/** Two requests a minute for each user, none for mallory, any for ops, and 100 tokens; and a budget of models. */
+/**
+ * Two requests a minute for each user, none for mallory, any for ops, and 100 tokens; a budget of models;
+ * two failures of a login; and two requests a second, one after the other.
+ */
 const RULES = `
 rate-limiter: { use-algo: gcra, window-size: 60, max-requests: 2 }
 rules:
@@ -21,6 +24,8 @@ rules:
   - { name: budget, match: { resource: /llm }, algorithm: fixed-window, limit: 1000, window: 30d, reservable: true }
   - { name: money, match: { resource: /llm }, algorithm: fixed-window, limit: 100000, window: 30d, reservable: true }
   - { name: requests, match: { resource: /llm }, algorithm: gcra, limit: 60, window: 1m, cost: 1 }
+  - { name: login, endpoint: /login, algorithm: sliding-window-counter, limit: 2, window: 1h, reservable: true }
+  - { name: soon, endpoint: /soon, algorithm: gcra, limit: 2, window: 1s, burst: 1 }
   - { name: ops, match: { user_id: ops }, limit: 1, window: 1s, overrides: [{ match: { user_id: ops }, unlimited: true }] }
   - { name: mallory, match: { user_id: mallory }, limit: 0, window: 1s }
 `;
