@@ -9,20 +9,20 @@ import (
 )
 
 const (
-	// Most requests of a route that wait in place of a refusal.
+	// Most requests of a route at once that may wait in place of a refusal.
 	maxTurns = 1_000
 	// Pause of a request that is refused for what others hold, who may settle at any time.
 	heldPause = 50 * time.Millisecond
 )
 
-// turns are the requests of a route that wait in place of a refusal. Those with one key wait in turn.
+// turns are the requests of a route that may wait in place of a refusal. Those with one key are decided in turn.
 type turns struct {
 	mutex   sync.Mutex
 	waiting int
 	byKey   map[string]*turn
 }
 
-// turn is the requests of a key that wait. The first of them fills the channel, and asks.
+// turn is the requests of a key. The first of them fills the channel, and asks.
 type turn struct {
 	first   chan struct{}
 	waiting int
@@ -33,15 +33,9 @@ func (t *turns) decide(
 	ctx context.Context, wait time.Duration, key string, attempt func() (Verdict, *rejection),
 ) (Verdict, *rejection) {
 	until := time.Now().Add(wait)
-	mine := t.enter(key, false)
+	mine := t.enter(key)
 	if mine == nil {
-		verdict, rejected := attempt()
-		if pause(verdict, until) <= 0 {
-			return verdict, rejected
-		}
-		if mine = t.enter(key, true); mine == nil {
-			return verdict, rejected
-		}
+		return attempt()
 	}
 	defer t.leave(key, mine)
 	select {
@@ -64,14 +58,14 @@ func (t *turns) decide(
 	}
 }
 
-// enter returns the turn of a key, or nil: there is no place, or nobody waits for it and the caller does not begin.
-func (t *turns) enter(key string, begins bool) *turn {
+// enter returns the turn of a key, or nil if there is no place.
+func (t *turns) enter(key string) *turn {
 	t.mutex.Lock()
 	defer t.mutex.Unlock()
-	found := t.byKey[key]
-	if t.waiting == maxTurns || found == nil && !begins {
+	if t.waiting == maxTurns {
 		return nil
 	}
+	found := t.byKey[key]
 	if found == nil {
 		found = &turn{first: make(chan struct{}, 1)}
 		t.byKey[key] = found
