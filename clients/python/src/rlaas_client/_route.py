@@ -28,13 +28,21 @@ P = TypeVar("P", bound=Any)
 
 
 class Options(TypedDict, total=False):
-    """Settings of a limit, which `rlaas_client.fastapi.limit` explains."""
+    """Settings of a limit beside a route, whose first argument is the name of the rule that is expected to decide."""
 
+    # Units of each request, by default those of the key.
     cost: int | None
-    key: KeyFunction
+    # A function as in `rlaas_client.keys`.
+    key: KeyFunction | Any
+    # By default the template of the route.
     resource: str | None
+    # Answers a request that the rule has not decided by the error 500. The first is logged in any case.
     strict: bool
+    # Reserves units, and charges them only if the status is 400 or more, or only if it is less. The rule must be
+    # `reservable`: else the first answer, and each other, is the error 500.
     count: Count | None
+    # Seconds to wait in place of a refusal, if the request can be allowed by then. Those with one key wait in
+    # turn, and at most 100 of the route.
     wait: float
 
 
@@ -52,7 +60,7 @@ class Route:
 
     rule: str
     cost: int | None = None
-    key: KeyFunction = PEER
+    key: KeyFunction | Any = PEER
     resource: str | None = None
     strict: bool = False
     count: Count | None = None

@@ -24,7 +24,7 @@ View = Callable[..., HttpResponseBase]
 
 
 def limit(rule: str, **options: Unpack[Options]) -> Callable[[View], View]:
-    """Returns a decorator that limits a view, with the options of `rlaas_client.fastapi.limit`.
+    """Returns a decorator that limits a view by a rule.
 
     Asks the `Client` in the setting RLAAS, or else one with all defaults. A key function finds the request of Django
     as `request.raw["django.request"]`.

@@ -7,17 +7,20 @@ from __future__ import annotations
 
 from collections.abc import Callable, Coroutine
 from functools import partial
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 from fastapi import HTTPException, WebSocketException, params
 from starlette.requests import HTTPConnection
 
 from rlaas_client._http import Rejection
-from rlaas_client._route import Count, Route
+from rlaas_client._route import Options, Route
 from rlaas_client.asgi import HEADERS, SETTLEMENTS, request_from_scope
 from rlaas_client.async_client import AsyncClient
-from rlaas_client.keys import PEER, Key, KeyFunction
+from rlaas_client.keys import Key, KeyFunction
 from rlaas_client.verdict import Verdict
+
+if TYPE_CHECKING:
+    from typing_extensions import Unpack
 
 # A code of websockets: try again later.
 TRY_AGAIN_LATER = 1013
@@ -25,39 +28,22 @@ TRY_AGAIN_LATER = 1013
 Dependency = Callable[..., Coroutine[Any, Any, Verdict | None]]
 
 
-def limit(
-    rule: str,
-    *,
-    cost: int | None = None,
-    key: KeyFunction | Any = PEER,
-    resource: str | None = None,
-    strict: bool = False,
-    count: Count | None = None,
-    wait: float = 0.0,
-) -> Dependency:
+def limit(rule: str, **options: Unpack[Options]) -> Dependency:
     """Returns a dependency that limits a route of HTTP or websockets, and returns the verdict, or None if exempt.
 
-    Asks `app.state.rlaas`, an `AsyncClient`, or else one with all defaults. `rule` is the name of the rule that is
-    expected to decide: the first answer without it is logged, and with `strict` each is the error 500. `key` is a
-    `Depends`, such as of the user after authentication, or a function as in `rlaas_client.keys`. The resource is the
-    template of the route.
-
-    With `count="failures"` units are reserved, and charged only if the status is 400 or more, with "successes" if it
-    is less. The rule must be `reservable`. FastAPI needs the middleware `rlaas_client.asgi.RateLimit`, which sees the
-    status; its key may be `lambda request: None`.
-
-    A request that would be refused waits for `wait` seconds at most, if it can be allowed by then; those with one key
-    wait in turn, and at most 100 of the route.
+    Asks `app.state.rlaas`, an `AsyncClient`, or else one with all defaults. The key may be a `Depends`, such as of
+    the user after authentication. `count` needs the middleware `rlaas_client.asgi.RateLimit`, which sees the status;
+    its key may be `lambda request: None`.
     """
-    route = Route(rule, cost, PEER, resource, strict, count, wait)
-    if not isinstance(key, params.Depends):
+    route = Route(rule, **options)
+    if not isinstance(route.key, params.Depends):
 
         async def by_request(connection: HTTPConnection) -> Verdict | None:
-            return await _admit(route, connection, key)
+            return await _admit(route, connection, route.key)
 
         return by_request
 
-    async def by_dependency(connection: HTTPConnection, user: Any = key) -> Verdict | None:
+    async def by_dependency(connection: HTTPConnection, user: Any = route.key) -> Verdict | None:
         if user is not None and not isinstance(user, (str, Key)):
             raise TypeError(f"the key of limit({rule!r}) must be text, a Key or None, not {type(user).__name__}")
         return await _admit(route, connection, lambda _: user)

@@ -21,7 +21,7 @@ if TYPE_CHECKING:
 
 
 def limit(rule: str, **options: Unpack[Options]) -> Callable[[Callable[..., Any]], Callable[..., flask.Response]]:
-    """Returns a decorator that limits a view, with the options of `rlaas_client.fastapi.limit`.
+    """Returns a decorator that limits a view by a rule.
 
     Asks `app.extensions["rlaas"]`, a `Client`, or else one with all defaults.
     """
