@@ -49,6 +49,8 @@ struct Shared {
     refusals: RefusalCache<Verdict>,
     retries: Retries,
     unanswered: AtomicU64,
+    #[cfg(feature = "testing")]
+    service: Option<crate::testing::TestService>,
 }
 
 /// The reason why there is no verdict.
@@ -96,6 +98,8 @@ impl Client {
             refusals: RefusalCache::new(settings.max_age, settings.clock.clone()),
             retries: Retries::new(settings.max_retries),
             unanswered: AtomicU64::new(0),
+            #[cfg(feature = "testing")]
+            service: settings.service.clone(),
         };
         Self { channel, shared: Arc::new(shared) }
     }
@@ -196,10 +200,8 @@ impl Client {
         let (max, request_id) = (retries.max(), retries.request_id(request));
         for attempt in 0.. {
             let left = until.remaining() / (1 + max - attempt);
-            let call = with_timeout(message(request, request_id.clone()), left);
-            let mut service = RateLimitServiceClient::new(self.channel.clone());
             let late = Deadline::within(left.saturating_add(*timeout / 2));
-            let result = within(left, service.check(call)).await;
+            let result = self.send(message(request, request_id.clone()), left).await;
             // Its timer ran behind. An answer that has arrived by then is taken.
             if late.has_passed() && result.as_ref().is_err_and(|status| !is_answer(status)) {
                 return None;
@@ -210,6 +212,19 @@ impl Client {
             }
         }
         unreachable!("the last attempt returns")
+    }
+
+    async fn send(
+        &self,
+        message: CheckRequest,
+        left: Duration,
+    ) -> Result<Response<CheckResponse>, Status> {
+        #[cfg(feature = "testing")]
+        if let Some(service) = &self.shared.service {
+            return service.check(message).map(Response::new);
+        }
+        let mut service = RateLimitServiceClient::new(self.channel.clone());
+        within(left, service.check(with_timeout(message, left))).await
     }
 
     /// Returns the connection, for generated clients of this and other services. Their calls have

@@ -39,6 +39,7 @@
 //! | feature | adds |
 //! | --- | --- |
 //! | `tower` | decisions by the service for the tower layer of rlaas-limiter |
+//! | `testing` | clients for tests of programs, without a server |
 //!
 //! # Minimum Rust version
 //!
@@ -49,6 +50,8 @@
 mod channel;
 mod client;
 mod summary;
+#[cfg(feature = "testing")]
+pub mod testing;
 #[cfg(feature = "tower")]
 pub mod tower;
 mod verdict;

@@ -4,7 +4,7 @@ use rlaas_core::algorithm::Cost;
 use rlaas_core::clock::Deadline;
 use rlaas_core::decide::{Decide, NoVerdict, Reserve};
 use rlaas_core::rules::Request;
-use rlaas_proto::ratelimit::v1::check_response::Reason;
+use rlaas_proto::ratelimit::v1::check_response::{Reason, Source};
 use thiserror::Error;
 use tonic::Code;
 
@@ -13,7 +13,51 @@ use crate::verdict::{NO_ANSWER, Verdict};
 
 /// Decides requests by the service. Created by [`remote`].
 #[derive(Clone, Debug)]
-pub struct Remote(Client);
+pub struct Remote {
+    client: Client,
+    rule: Option<String>,
+}
+
+impl Remote {
+    /// Names the rule that is to limit these requests. A request that the store allows without this rule is refused with
+    /// status 503, whatever the policy of the layer is.
+    ///
+    /// ```
+    /// # #[tokio::main(flavor = "current_thread")]
+    /// # async fn main() -> Result<(), Box<dyn std::error::Error>> {
+    /// # use rlaas_client::{Client, tower::remote};
+    /// let client = Client::builder("rlaas.internal:50051").connect_lazy()?;
+    /// let search = remote(client).rule("search");
+    /// # Ok(())
+    /// # }
+    /// ```
+    #[must_use]
+    pub fn rule(self, name: impl Into<String>) -> Self {
+        Self { rule: Some(name.into()), ..self }
+    }
+
+    /// Returns the verdict of a server.
+    fn answered(&self, verdict: Verdict) -> Result<Verdict, NoVerdict> {
+        let decides =
+            |rule| verdict.response().decisions.iter().any(|decision| decision.rule == *rule);
+        match verdict.undecided {
+            Some(NO_ANSWER) => Err(NoVerdict::NoAnswer(Box::new(Undecided(NO_ANSWER)))),
+            Some(reason) if !verdict.is_allowed() => {
+                Err(NoVerdict::Undecided(Box::new(Undecided(reason))))
+            }
+            None if !verdict.is_allowed() && verdict.response().reason() == Reason::NoRule => {
+                Err(NoVerdict::NoRule)
+            }
+            None if verdict.is_allowed()
+                && verdict.response().source() == Source::Store
+                && !self.rule.as_ref().is_none_or(decides) =>
+            {
+                Err(NoVerdict::Undecided(Box::new(Undecided("the rule of the route is missing"))))
+            }
+            _ => Ok(verdict),
+        }
+    }
+}
 
 /// There is no decision. Source of the error if the client has a verdict for that.
 #[derive(Debug, Error)]
@@ -43,7 +87,7 @@ struct Undecided(&'static str);
 /// # }
 /// ```
 pub fn remote(client: Client) -> Remote {
-    Remote(client)
+    Remote { client, rule: None }
 }
 
 impl Decide for Remote {
@@ -54,8 +98,8 @@ impl Decide for Remote {
         request: &Request<'_>,
         deadline: Deadline,
     ) -> Result<Verdict, NoVerdict> {
-        let verdict = self.0.check_with_deadline(request, deadline).await;
-        answered(verdict.map_err(no_verdict)?)
+        let verdict = self.client.check_with_deadline(request, deadline).await;
+        self.answered(verdict.map_err(no_verdict)?)
     }
 }
 
@@ -67,9 +111,9 @@ impl Reserve for Remote {
         request: &Request<'_>,
         deadline: Deadline,
     ) -> Result<(Verdict, Option<Reservation>), NoVerdict> {
-        let reserved = self.0.reserve(request, None, deadline).await;
+        let reserved = self.client.reserve(request, None, deadline).await;
         let (verdict, held) = reserved.map_err(no_verdict)?;
-        Ok((answered(verdict)?, held))
+        Ok((self.answered(verdict)?, held))
     }
 
     async fn settle(&self, held: Reservation, actual: Cost) -> Result<(), NoVerdict> {
@@ -84,20 +128,6 @@ fn no_verdict(error: CheckError) -> NoVerdict {
     match error.status().code() {
         Code::InvalidArgument | Code::FailedPrecondition => NoVerdict::Invalid(Box::new(error)),
         _ => NoVerdict::NoAnswer(Box::new(error)),
-    }
-}
-
-/// Returns the verdict of a server.
-fn answered(verdict: Verdict) -> Result<Verdict, NoVerdict> {
-    match verdict.undecided {
-        Some(NO_ANSWER) => Err(NoVerdict::NoAnswer(Box::new(Undecided(NO_ANSWER)))),
-        Some(reason) if !verdict.is_allowed() => {
-            Err(NoVerdict::Undecided(Box::new(Undecided(reason))))
-        }
-        None if !verdict.is_allowed() && verdict.response().reason() == Reason::NoRule => {
-            Err(NoVerdict::NoRule)
-        }
-        _ => Ok(verdict),
     }
 }
 

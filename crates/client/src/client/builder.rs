@@ -51,6 +51,8 @@ pub struct ClientBuilder {
     pub(crate) max_age: Duration,
     pub(crate) max_retries: u32,
     pub(crate) clock: Clock,
+    #[cfg(feature = "testing")]
+    pub(crate) service: Option<crate::testing::TestService>,
 }
 
 /// The reason why there is no client or no connection.
@@ -99,7 +101,14 @@ impl ClientBuilder {
             max_age: Duration::from_secs(1),
             max_retries: 0,
             clock: Clock::System(SystemClock::new()),
+            #[cfg(feature = "testing")]
+            service: None,
         }
+    }
+
+    #[cfg(feature = "testing")]
+    pub(crate) fn service(self, service: crate::testing::TestService) -> Self {
+        Self { service: Some(service), ..self }
     }
 
     /// Sends this bearer token with each call.

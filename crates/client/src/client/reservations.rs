@@ -42,6 +42,12 @@ impl Client {
     ) -> Result<(Verdict, Option<Reservation>), CheckError> {
         let request_id = request.request_id().unwrap_or_default().to_owned();
         let request = message(request, request_id);
+        #[cfg(feature = "testing")]
+        if self.shared.service.is_some() {
+            let decided = self.send(request, self.shared.timeout).await.map(Verdict::of_server);
+            let verdict = decided.or_else(|status| self.without_response(status));
+            return verdict.map(|verdict| (verdict, None));
+        }
         let message =
             ReserveRequest { request: Some(request.clone()), ttl: hold_for.map(duration) };
         let Ok(_permit) = self.shared.reserves.try_acquire() else {
