@@ -29,7 +29,8 @@ type Route struct {
 	// Handler answers refused requests, with this status. The headers are set already.
 	Handler func(w http.ResponseWriter, r *http.Request, status int, verdict Verdict)
 	// Count has only failures counted, or only successes, by the status of the response: the units are reserved, and
-	// then charged or returned. Rule must be set, and reservable: else the status is 500.
+	// then charged or returned. Rule must be set, and reservable: else the status is 500. Handlers flush and hijack by
+	// http.ResponseController.
 	Count Outcome
 	// Wait is how long requests wait in place of a refusal, if they can be allowed by then. Those with one key wait in
 	// turn, 1,000 of a route at most.

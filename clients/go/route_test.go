@@ -132,6 +132,15 @@ func TestOnlyFailuresAreCounted(t *testing.T) {
 		}()
 	}
 	expect(t, get(panics, "/")[:3], "429")
+	// The handler of a framework such as gin writes to its own writer.
+	own := &ownWriter{httptest.NewRecorder(), http.StatusUnauthorized}
+	limits := rlaastest.Count(login).Client()
+	framework := limits.Route(rlaas.Route{Rule: "login", Count: rlaas.Successes})(
+		http.HandlerFunc(func(http.ResponseWriter, *http.Request) { _, _ = io.WriteString(own, "no") }))
+	for range 5 {
+		framework.ServeHTTP(own, httptest.NewRequest("GET", "/", nil))
+	}
+	expect(t, own.Body.String(), "nonononono")
 	defer func() {
 		if recover() == nil {
 			t.Error("outcomes need the name of a rule")
@@ -139,3 +148,10 @@ func TestOnlyFailuresAreCounted(t *testing.T) {
 	}()
 	service.Client().Route(rlaas.Route{Count: rlaas.Failures})
 }
+
+type ownWriter struct {
+	*httptest.ResponseRecorder
+	status int
+}
+
+func (o *ownWriter) Status() int { return o.status }

@@ -132,7 +132,8 @@ impl Counts {
     /// Takes the units of all limits that match, or of none.
     fn decide(&mut self, request: CheckRequest) -> CheckResponse {
         let cost = i64::try_from(request.cost.unwrap_or(1)).unwrap_or(i64::MAX);
-        let (mut keys, mut decisions): (Vec<WindowKey>, Vec<RuleDecision>) = Default::default();
+        let mut keys = Vec::new();
+        let mut decisions = Vec::new();
         for (index, limit) in self.limits.iter().enumerate() {
             if limit.resource.as_ref().is_some_and(|resource| *resource != request.resource) {
                 continue;

@@ -38,8 +38,7 @@ impl Remote {
 
     /// Returns the verdict of a server.
     fn answered(&self, verdict: Verdict) -> Result<Verdict, NoVerdict> {
-        let decides =
-            |rule| verdict.response().decisions.iter().any(|decision| decision.rule == *rule);
+        let decides = |rule: &str| verdict.response().decisions.iter().any(|each| each.rule == rule);
         match verdict.undecided {
             Some(NO_ANSWER) => Err(NoVerdict::NoAnswer(Box::new(Undecided(NO_ANSWER)))),
             Some(reason) if !verdict.is_allowed() => {
@@ -50,7 +49,7 @@ impl Remote {
             }
             None if verdict.is_allowed()
                 && verdict.response().source() == Source::Store
-                && !self.rule.as_ref().is_none_or(decides) =>
+                && !self.rule.as_deref().is_none_or(decides) =>
             {
                 Err(NoVerdict::Undecided(Box::new(Undecided("the rule of the route is missing"))))
             }
