@@ -38,7 +38,8 @@ impl Remote {
 
     /// Returns the verdict of a server.
     fn answered(&self, verdict: Verdict) -> Result<Verdict, NoVerdict> {
-        let decides = |rule: &str| verdict.response().decisions.iter().any(|each| each.rule == rule);
+        let decides =
+            |rule: &str| verdict.response().decisions.iter().any(|each| each.rule == rule);
         match verdict.undecided {
             Some(NO_ANSWER) => Err(NoVerdict::NoAnswer(Box::new(Undecided(NO_ANSWER)))),
             Some(reason) if !verdict.is_allowed() => {
