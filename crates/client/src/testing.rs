@@ -1,5 +1,26 @@
 //! Clients for the tests of programs, without a server: they ask a [`TestService`] in the same program, with all that
 //! a client does besides.
+//!
+//! ```
+//! # #[tokio::main(flavor = "current_thread")]
+//! # async fn main() -> Result<(), Box<dyn std::error::Error>> {
+//! use std::time::Duration;
+//!
+//! use rlaas_client::rlaas_core::rules::Request;
+//! use rlaas_client::testing::{TestLimit, TestService};
+//!
+//! let minute = Duration::from_secs(60);
+//! let search = TestLimit { rule: "search".to_owned(), units: 1, window: minute, resource: None };
+//! let service = TestService::count([search]);
+//! let client = service.client().connect_lazy()?;
+//! let request = Request::user("alice").build()?;
+//! assert!(client.check(&request).await?.is_allowed());
+//! assert!(!client.check(&request).await?.is_allowed());
+//! service.advance(minute);
+//! assert!(client.check(&request).await?.is_allowed());
+//! # Ok(())
+//! # }
+//! ```
 
 use std::collections::HashMap;
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
@@ -27,27 +48,6 @@ pub struct TestLimit {
 
 /// Answers clients of tests. It allows what no limit matches, and takes the cost of reservations at once. Its time stands
 /// still until [`Self::advance`] moves it.
-///
-/// ```
-/// # #[tokio::main(flavor = "current_thread")]
-/// # async fn main() -> Result<(), Box<dyn std::error::Error>> {
-/// use std::time::Duration;
-///
-/// use rlaas_client::rlaas_core::rules::Request;
-/// use rlaas_client::testing::{TestLimit, TestService};
-///
-/// let minute = Duration::from_secs(60);
-/// let search = TestLimit { rule: "search".to_owned(), units: 1, window: minute, resource: None };
-/// let service = TestService::count([search]);
-/// let client = service.client().connect_lazy()?;
-/// let request = Request::user("alice").build()?;
-/// assert!(client.check(&request).await?.is_allowed());
-/// assert!(!client.check(&request).await?.is_allowed());
-/// service.advance(minute);
-/// assert!(client.check(&request).await?.is_allowed());
-/// # Ok(())
-/// # }
-/// ```
 #[derive(Clone, Debug, Default)]
 pub struct TestService(Arc<Mutex<Counts>>);
 
