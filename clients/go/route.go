@@ -101,8 +101,9 @@ func (l *routeLimit) decide(r *http.Request) (Verdict, *Held, *rejection) {
 	check := l.client.check
 	if l.Count != "" {
 		check = func(ctx context.Context, request Request) (Verdict, error) {
-			held, err = l.client.hold(ctx, request)
-			return held.Verdict, err
+			made, err := l.client.hold(ctx, request)
+			held = made
+			return made.Verdict, err
 		}
 	}
 	attempt := func() (Verdict, *rejection) { return l.client.admit(r.Context(), request, err, check) }
