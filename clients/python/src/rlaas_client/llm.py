@@ -356,10 +356,13 @@ class AsyncCall(_Call[AsyncHeld]):
             self._unanswered = None
 
     async def _settle_later(self, method: str, request: Any) -> None:
-        """Repeats a settlement until the service answers. It counts once."""
+        """Repeats a settlement until the service answers, or the client is closed. It counts once."""
         pause, until = FIRST_PAUSE, time.monotonic() + MAX_SETTLE_SECONDS
         while time.monotonic() < until:
-            response = await self._client._call(method, request, self._client._deadline(), pause)
+            await asyncio.sleep(pause)
+            if self._client._channel is None:
+                break
+            response = await self._client._call(method, request, self._client._deadline())
             if not isinstance(response, Error) or response.code in _REJECTIONS:
                 break
             pause = min(2 * pause, MAX_PAUSE)
