@@ -397,7 +397,6 @@ pub(super) fn is_stream(method: &str) -> bool {
 
 /// Sets what the API key of a call says in a request. Returns the id of its project.
 pub(super) fn set_tenant<'a>(tenant: Option<&'a Tenant>, request: &mut CheckRequest) -> &'a str {
-    let Some(tenant) = tenant else { return "" };
-    tenant.set_attribute(&mut request.attributes);
-    tenant.project()
+    Tenant::set_attributes(tenant, &mut request.attributes);
+    tenant.map_or("", Tenant::project)
 }

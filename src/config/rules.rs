@@ -7,7 +7,7 @@ use std::iter;
 
 use figment::value::{Dict, Value};
 use rlaas_auth::ApiKeyMode;
-use rlaas_auth::api_key_problems;
+use rlaas_auth::{api_key_problems, key_attribute_problems};
 
 use super::section::Section;
 use super::setting::Setting;
@@ -38,11 +38,12 @@ pub(super) fn read(root: &mut Section<'_>) -> RulesSpec {
     RulesSpec { default_rule, rules, unmatched }
 }
 
-/// Builds the rules. Unless `keys` are off none may use the attribute `api_key`.
+/// Builds the rules. None may use the attributes of API keys; unless `keys` are off, neither `api_key`.
 pub(super) fn build(root: &Section<'_>, spec: &RulesSpec, keys: ApiKeyMode) -> RuleSet {
-    if keys != ApiKeyMode::Off {
-        root.refuse_fields(api_key_problems_of(spec));
-    }
+    root.refuse_fields(match keys {
+        ApiKeyMode::Off => problems_of(spec, key_attribute_problems),
+        _ => api_key_problems_of(spec),
+    });
     spec.build().unwrap_or_else(|mut problems| {
         for problem in &mut problems {
             let is_alias = |name: &&str| problem.field == format!("rate-limiter.{name}");
@@ -72,11 +73,15 @@ pub(super) fn named_rules(root: &mut Section<'_>) -> Vec<RuleSpec> {
 /// Returns the problems of rules that use the attribute `api_key`, which requests without a project
 /// never have while API keys are on.
 pub(super) fn api_key_problems_of(spec: &RulesSpec) -> Vec<Problem> {
+    problems_of(spec, api_key_problems)
+}
+
+fn problems_of(spec: &RulesSpec, problems: fn(&RuleSpec, &str) -> Vec<Problem>) -> Vec<Problem> {
     let default_rule = ("rate-limiter".to_owned(), &spec.default_rule);
     let rules = spec.rules.iter().enumerate();
     let rules = rules.map(|(index, rule)| (format!("rules[{index}]"), rule));
     let all = iter::once(default_rule).chain(rules);
-    all.flat_map(|(path, rule)| api_key_problems(rule, &path)).collect()
+    all.flat_map(|(path, rule)| problems(rule, &path)).collect()
 }
 
 fn default_rule(root: &mut Section<'_>) -> RuleSpec {

@@ -1743,6 +1743,11 @@ type Rule struct {
 	// the grant in force, rounded down, at least one unit; in ppm: 10,000 to 1,000,000. A larger cost is held by as
 	// many, decided on them alone, and charged in full by Commit. Unset: all of the cost.
 	HoldSharePpm uint32 `protobuf:"varint,32,opt,name=hold_share_ppm,json=holdSharePpm,proto3" json:"hold_share_ppm,omitempty"`
+	// Where requests have limits of their own, which count in the place of `max_requests` and come after
+	// `overrides`: `attributes.NAME`, or `request` for the limit of a descriptor of Envoy in a project, of the same
+	// window. A whole number, 0 to the most of the algorithm; 0 denies. Anything else is ignored, and `max_requests`
+	// counts. Only FIXED_WINDOW, SLIDING_WINDOW_COUNTER and SLIDING_WINDOW_LOG, without `on_change` and `max_debt`.
+	LimitFrom string `protobuf:"bytes,34,opt,name=limit_from,json=limitFrom,proto3" json:"limit_from,omitempty"`
 	// True if Report counts costs by the rule. Not for SLIDING_WINDOW_LOG, which can't be in debt.
 	// (In rules of Envoy's files see `descriptor_rule`.)
 	PostPaid bool `protobuf:"varint,31,opt,name=post_paid,json=postPaid,proto3" json:"post_paid,omitempty"`
@@ -1977,6 +1982,13 @@ func (x *Rule) GetHoldSharePpm() uint32 {
 		return x.HoldSharePpm
 	}
 	return 0
+}
+
+func (x *Rule) GetLimitFrom() string {
+	if x != nil {
+		return x.LimitFrom
+	}
+	return ""
 }
 
 func (x *Rule) GetPostPaid() bool {
@@ -2646,7 +2658,7 @@ const file_ratelimit_proto_rawDesc = "" +
 	"\aversion\x18\x05 \x01(\tR\aversion\x12&\n" +
 	"\x0fnext_page_token\x18\x06 \x01(\tR\rnextPageToken\x12;\n" +
 	"\tunmatched\x18\a \x01(\x0e2\x1d.ratelimit.v1.UnmatchedPolicyR\tunmatched\x12-\n" +
-	"\x12catalogue_revision\x18\b \x01(\x04R\x11catalogueRevision\"\xa5\n" +
+	"\x12catalogue_revision\x18\b \x01(\x04R\x11catalogueRevision\"\xc4\n" +
 	"\n" +
 	"\x04Rule\x12\x12\n" +
 	"\x04name\x18\x01 \x01(\tR\x04name\x125\n" +
@@ -2681,7 +2693,9 @@ const file_ratelimit_proto_rawDesc = "" +
 	"reservable\x12-\n" +
 	"\x04hold\x18\x1d \x01(\v2\x19.google.protobuf.DurationR\x04hold\x12\x1b\n" +
 	"\tmax_holds\x18\x1e \x01(\rR\bmaxHolds\x12$\n" +
-	"\x0ehold_share_ppm\x18  \x01(\rR\fholdSharePpm\x12\x1b\n" +
+	"\x0ehold_share_ppm\x18  \x01(\rR\fholdSharePpm\x12\x1d\n" +
+	"\n" +
+	"limit_from\x18\" \x01(\tR\tlimitFrom\x12\x1b\n" +
 	"\tpost_paid\x18\x1f \x01(\bR\bpostPaid\x129\n" +
 	"\vwindow_from\x18! \x01(\x0e2\x18.ratelimit.v1.WindowFromR\n" +
 	"windowFromB\x0e\n" +

@@ -35,6 +35,7 @@ pub(crate) fn key_state(state: KeyState) -> proto::KeyState {
         storage_key,
         grant,
         grant_from,
+        limit_from,
         overrides,
         decision,
         held,
@@ -69,6 +70,7 @@ pub(crate) fn key_state(state: KeyState) -> proto::KeyState {
         held: held.as_ref().map_or(0, |held| int64(held.units)),
         holds: held.map_or(0, |held| i32::try_from(held.holds).unwrap_or(i32::MAX)),
         overrides,
+        limit_from: limit_from.map(|from| from.to_string()).unwrap_or_default(),
     }
 }
 
@@ -135,6 +137,7 @@ pub(crate) const fn grant_from(source: GrantSource) -> proto::GrantFrom {
     match source {
         GrantSource::Rule => proto::GrantFrom::Rule,
         GrantSource::RuleOverride => proto::GrantFrom::RuleOverride,
+        GrantSource::Request => proto::GrantFrom::Request,
         GrantSource::KeyOverride => proto::GrantFrom::KeyOverride,
     }
 }

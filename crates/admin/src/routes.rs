@@ -71,6 +71,7 @@ pub const PROJECT_ROUTES: &[AdminRoute] = &[
     of_projects("DeleteProject", CHANGE, Verb::Delete, "/v1/projects/{projectId}"),
     of_projects("CreateKey", CHANGE, Verb::Post, "/v1/projects/{projectId}/keys"),
     of_projects("ListKeys", SHOW, Verb::Get, "/v1/projects/{projectId}/keys"),
+    of_projects("UpdateKey", CHANGE, Verb::Patch, "/v1/projects/{projectId}/keys/{key.id}"),
     of_projects("RotateKey", CHANGE, Verb::Post, "/v1/projects/{projectId}/keys/{keyId}:rotate"),
     of_projects("RevokeKey", CHANGE, Verb::Delete, "/v1/projects/{projectId}/keys/{keyId}"),
     of_projects("CreateRule", CHANGE, Verb::Post, "/v1/projects/{projectId}/rules"),

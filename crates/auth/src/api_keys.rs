@@ -10,6 +10,7 @@ use std::sync::{Arc, OnceLock};
 
 use http::{Extensions, HeaderName, HeaderValue, Request};
 use rlaas_core::clock::{Clock, Micros};
+use rlaas_core::rules::Attributes;
 use rlaas_limiter::Limiter;
 use thiserror::Error;
 use tokio::sync::watch;
@@ -262,11 +263,16 @@ impl Tenant {
         })
     }
 
-    /// Sets the attribute `api_key`, which callers can't: to the id of the first key of its line.
-    pub fn set_attribute(&self, attributes: &mut HashMap<String, String>) {
-        match &self.0 {
+    /// Sets the attributes of the API key of a call, if it shows one: those of the key, and `api_key`, the id of the
+    /// first key of its line. Callers can't set them; without `tenant`, keys are ignored, and `api_key` is an attribute
+    /// like others.
+    pub fn set_attributes(tenant: Option<&Self>, attributes: &mut HashMap<String, String>) {
+        attributes.retain(|name, _| !name.starts_with(Attributes::OF_KEY));
+        let Some(Self(holder)) = tenant else { return };
+        match holder {
             Some(holder) => {
                 attributes.insert(ATTRIBUTE.to_owned(), holder.line.clone());
+                attributes.extend(holder.attributes.iter().cloned());
             }
             None => {
                 attributes.remove(ATTRIBUTE);
@@ -282,4 +288,34 @@ pub(super) fn put_in_headers<B>(request: &mut Request<B>, text: &str) -> Result<
     value.set_sensitive(true);
     request.headers_mut().insert(API_KEY_HEADER, value);
     Ok(())
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn no_caller_sets_the_attributes_of_keys() {
+        let holder = KeyHolder {
+            project: "shop".parse().expect("an id"),
+            line: "line".to_owned(),
+            attributes: vec![("key.plan".to_owned(), "pro".to_owned())],
+            requests: Arc::default(),
+        };
+        let of_key = Tenant(Some(Arc::new(holder)));
+        for (tenant, expected) in [
+            (None, vec![("api_key", "sent"), ("plan", "sent")]),
+            (Some(&Tenant(None)), vec![("plan", "sent")]),
+            (Some(&of_key), vec![("api_key", "line"), ("key.plan", "pro"), ("plan", "sent")]),
+        ] {
+            let sent = ["key.plan", "key.", "api_key", "plan"];
+            let mut attributes: HashMap<String, String> =
+                sent.map(|name| (name.to_owned(), "sent".to_owned())).into();
+            Tenant::set_attributes(tenant, &mut attributes);
+            let mut left: Vec<_> =
+                attributes.iter().map(|(name, value)| (&**name, &**value)).collect();
+            left.sort_unstable();
+            assert_eq!(left, expected);
+        }
+    }
 }

@@ -1,14 +1,15 @@
 //! The rules of files, in force beside those that were made at run time, and their problems.
 //!
 //! While API keys are taken, only the service sets the attribute `api_key`, and only in requests of a
-//! project: all callers of a rule without a project that uses it would share one state.
+//! project: all callers of a rule without a project that uses it would share one state. The attributes of keys,
+//! `key.NAME`, are the service's in any case.
 
 use std::collections::BTreeMap;
 use std::fmt::Debug;
 use std::sync::Arc;
 
 use rlaas_core::rules::spec::{Field, MatcherSpec, Problem, RuleSpec};
-use rlaas_core::rules::{Part, RuleSet, Unmatched};
+use rlaas_core::rules::{Attributes, LimitFrom, Part, RuleSet, Unmatched};
 
 use super::project_id::ProjectId;
 
@@ -62,25 +63,63 @@ const TEXT: &str = "must not use api_key unless auth.api-keys is off since the s
                     rules show no API key, so that all callers would share one state; use it in the \
                     rules of projects";
 
+const KEY_TEXT: &str = "must not use key.NAME, an attribute of API keys, whatever auth.api-keys is: only rules of \
+                        projects may";
+const REQUEST_TEXT: &str = "must be attributes.NAME: requests of these rules are no descriptors";
+
 /// Returns the problems of a rule without a project, for the time in which API keys are taken. `path` is
 /// that of the rule; empty if fields are named without one.
 pub fn api_key_problems(rule: &RuleSpec, path: &str) -> Vec<Problem> {
-    let dot = if path.is_empty() { "" } else { "." };
-    let is_used = |matcher: &MatcherSpec| matcher.attributes.contains_key(ATTRIBUTE);
-    let is_key = |part: &String| part.strip_suffix(Part::OR_USER_ID).unwrap_or(part) == ATTRIBUTE;
-    let key_by = match &rule.key_by {
-        Field::Set(parts) if parts.iter().any(is_key) => Some("key-by".to_owned()),
-        _ => None,
+    let mut problems = key_attribute_problems(rule, path);
+    problems.extend(uses(rule, path, |name| name == ATTRIBUTE, TEXT));
+    problems
+}
+
+/// Returns the problems of a rule without a project, for the time in which API keys are ignored.
+pub fn key_attribute_problems(rule: &RuleSpec, path: &str) -> Vec<Problem> {
+    let mut problems = uses(rule, path, |name| name.starts_with(Attributes::OF_KEY), KEY_TEXT);
+    let place = rule.limit_from.value().and_then(|text| LimitFrom::from_text(text));
+    if place == Some(LimitFrom::Request) {
+        problems.push(problem(path, "limit-from", REQUEST_TEXT));
+    }
+    problems
+}
+
+/// Returns a problem for each field of a rule that names such an attribute.
+fn uses(
+    rule: &RuleSpec,
+    path: &str,
+    is_refused: impl Fn(&str) -> bool,
+    text: &str,
+) -> Vec<Problem> {
+    let is_part =
+        |part: &String| is_refused(part.strip_suffix(Part::OR_USER_ID).unwrap_or(part.as_str()));
+    let is_place =
+        |place: &String| place.strip_prefix(LimitFrom::ATTRIBUTE).is_some_and(&is_refused);
+    let matched = |place: String, matcher: &MatcherSpec| -> Vec<String> {
+        let names = matcher.attributes.keys().filter(|name| is_refused(name));
+        names.map(|name| format!("{place}match.attributes.{name}")).collect()
     };
-    let matched = |place: &str| format!("{place}match.attributes.{ATTRIBUTE}");
-    let of_rule = is_used(&rule.matcher).then(|| matched(""));
-    let overrides = rule.overrides.iter().enumerate();
-    let overrides = overrides.filter(|(_, other)| is_used(&other.matcher));
-    let overrides = overrides.map(|(at, _)| matched(&format!("overrides[{at}].")));
-    let fields = key_by.into_iter().chain(of_rule).chain(overrides);
-    fields
-        .map(|own| Problem { field: format!("{path}{dot}{own}"), text: TEXT.to_owned() })
-        .collect()
+    let mut fields = Vec::new();
+    if rule.key_by.value().is_some_and(|parts| parts.iter().any(is_part)) {
+        fields.push("key-by".to_owned());
+    }
+    fields.extend(matched(String::new(), &rule.matcher));
+    for (at, other) in rule.overrides.iter().enumerate() {
+        fields.extend(matched(format!("overrides[{at}]."), &other.matcher));
+    }
+    if rule.limit_from.value().is_some_and(is_place) {
+        fields.push("limit-from".to_owned());
+    }
+    if rule.calendar.anchor_from.value().is_some_and(|name| is_refused(name)) {
+        fields.push("calendar.anchor-from".to_owned());
+    }
+    fields.iter().map(|own| problem(path, own, text)).collect()
+}
+
+fn problem(path: &str, own: &str, text: &str) -> Problem {
+    let dot = if path.is_empty() { "" } else { "." };
+    Problem { field: format!("{path}{dot}{own}"), text: text.to_owned() }
 }
 
 /// The projects, as the configuration in force shows them.

@@ -44,6 +44,8 @@ pub struct KeyHolder {
     pub project: ProjectId,
     /// The id of the first key of its line, which rotations do not change.
     pub line: String,
+    /// Attributes of its requests: names, which begin with `key.`, and values.
+    pub attributes: Vec<(String, String)>,
     /// Counts the requests with the key, from the first one on.
     pub requests: Arc<OnceLock<Arc<RequestCounters>>>,
 }

@@ -33,7 +33,10 @@ pub use api_key_text::{ApiKeyText, MalformedApiKey};
 pub use api_keys::{API_KEY_HEADER, ApiKeyMode, ApiKeyRefusal, ApiKeySettings, ApiKeys, Tenant};
 pub use call::{StreamAccess, deadline, run_blocking};
 pub use caller::{CallProject, Caller, CallerScope, EVERY_PROJECT, PeerLocality};
-pub use file_rules::{ConfiguredProjects, FileProject, FileProjects, FileRules, api_key_problems};
+pub use file_rules::{
+    ConfiguredProjects, FileProject, FileProjects, FileRules, api_key_problems,
+    key_attribute_problems,
+};
 pub use grants::Grants;
 pub use known_keys::{KeyHolder, KeyRefusal, KnownApiKeys};
 pub use local::{HostName, HostNameError, HostNames, NotLocal};

@@ -175,6 +175,14 @@ fn granted(rule: &RuleExplanation) -> String {
         (GrantFrom::KeyOverride, _) => "an override of this key".to_owned(),
         _ => "the rule".to_owned(),
     };
+    let place = rule.state.as_ref().map_or("", |state| &*state.limit_from);
+    let from = match rule.grant_from() {
+        GrantFrom::Request => format!("from {}", text::value(place)),
+        GrantFrom::Rule if !place.is_empty() => {
+            format!("by {from}: no limit in {} counts", text::value(place))
+        }
+        _ => format!("by {from}"),
+    };
     let algorithm = rule.decision.as_ref().and_then(|decided| {
         let name = decided.algorithm().as_str_name().to_lowercase();
         rlaas_core::algorithm::Algorithm::from_name(&name)
@@ -190,7 +198,7 @@ fn granted(rule: &RuleExplanation) -> String {
     };
     let held = EnforcedShare::new(rule.hold_share_ppm).filter(|_| rule.hold_share_ppm > 0);
     let held = held.map_or(String::new(), |share| format!(", held by at most {share}"));
-    format!("{}{window}{algorithm}{held}, by {from}", text::grant(rule.grant.as_ref()))
+    format!("{}{window}{algorithm}{held}, {from}", text::grant(rule.grant.as_ref()))
 }
 
 /// Returns why a rule does not apply, and of the default rule what `instead` says.

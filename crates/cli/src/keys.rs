@@ -97,6 +97,11 @@ fn notes(keys: &[KeyState]) -> String {
         let (rule, units) = (text::value(&key.rule), text::units(key.held));
         format!("{rule}: {units} held, reservations: {}\n", key.holds)
     });
+    let own = keys.iter().filter(|key| !key.limit_from.is_empty()).map(|key| {
+        let (rule, place) = (text::value(&key.rule), text::value(&key.limit_from));
+        format!("{rule}: requests have limits of their own, from {place}\n")
+    });
+    let held = own.chain(held);
     let overrides = keys.iter().flat_map(|key| &key.overrides);
     held.chain(overrides.map(|other| override_line(other) + "\n")).collect()
 }
@@ -119,5 +124,6 @@ fn grant_from(from: GrantFrom) -> &'static str {
         GrantFrom::Rule => "rule",
         GrantFrom::RuleOverride => "rule override",
         GrantFrom::KeyOverride => "key override",
+        GrantFrom::Request => "request",
     }
 }

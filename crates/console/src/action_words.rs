@@ -9,7 +9,7 @@ use super::rule_words::units;
 use super::text::{foreign, grouped};
 
 /// Every RPC that the audit names, with its change in words.
-const ACTIONS: [(&str, &str); 18] = [
+const ACTIONS: [(&str, &str); 19] = [
     ("ApplyRules", "Rules published"),
     ("BanKey", "Id banned in a project"),
     ("ClearOverride", "Ban or other limit ended"),
@@ -26,6 +26,7 @@ const ACTIONS: [(&str, &str); 18] = [
     ("RotateKey", "API key replaced"),
     ("SetMode", "Mode set or ended"),
     ("SetOverride", "Ban or other limit set"),
+    ("UpdateKey", "API key changed"),
     ("UpdateProject", "Project changed"),
     ("UpdateRule", "Rule changed"),
 ];

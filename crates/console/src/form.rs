@@ -1,6 +1,7 @@
 //! Forms: each makes one message. A field has the path of its value in the message, and what the service
 //! says of that path stands beside the field.
 
+use std::collections::HashMap;
 use std::ops::RangeInclusive;
 use std::time::Duration;
 
@@ -69,6 +70,8 @@ pub(super) enum FieldKind {
     /// The id of the change: a form that is sent twice makes one change.
     RequestId,
     Text,
+    /// Pairs such as `plan=pro`, with commas between them.
+    Attributes,
     /// A time in UTC; none if it is empty.
     Time,
     /// A time from now, in words such as `12h`, of at most so many days.
@@ -175,6 +178,13 @@ impl Field {
                 let invalid =
                     || PageError::invalid(format!("{} must be a whole number", self.name));
                 Some(json!(number.ok_or_else(invalid)?.to_string()))
+            }
+            FieldKind::Attributes => {
+                let attributes = attributes_of_text(text);
+                Some(json!(
+                    attributes
+                        .ok_or_else(|| must_be("must be NAME=VALUE, with commas between them"))?
+                ))
             }
             FieldKind::Time | FieldKind::Share | FieldKind::OptionalUnits(_)
                 if text.trim().is_empty() =>
@@ -460,6 +470,16 @@ fn millionths(text: &str) -> Option<u32> {
     let share = whole.parse::<u32>().ok()?.checked_mul(10_000)?;
     let share = share.checked_add(format!("{part:0<4}").parse().ok()?)?;
     (share <= EVERY_KEY).then_some(share)
+}
+
+/// Reads pairs such as `plan=pro`, with commas between them.
+pub(super) fn attributes_of_text(text: &str) -> Option<HashMap<String, String>> {
+    let pairs = text.split(',').filter(|pair| !pair.trim().is_empty());
+    let pair = |pair: &str| {
+        let (name, value) = pair.trim().split_once('=')?;
+        Some((name.to_owned(), value.to_owned()))
+    };
+    pairs.map(pair).collect()
 }
 
 #[cfg(test)]

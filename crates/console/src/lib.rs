@@ -117,6 +117,7 @@ impl Console {
             .route("/console/project-update", post(pages::project::update))
             .route("/console/project-delete", post(pages::project::delete))
             .route("/console/project-key-create", post(pages::project::create_key))
+            .route("/console/project-key-update", post(pages::project::update_key))
             .route("/console/project-key-rotate", post(pages::project::rotate_key))
             .route("/console/project-key-revoke", post(pages::project::revoke_key))
             .route("/console/usage.csv", get(pages::project::download))

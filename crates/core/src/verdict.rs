@@ -245,7 +245,11 @@ impl RuleDecision {
             algorithm: hit.algorithm,
             grant: result.grant(hit),
             mode: hit.mode,
-            decision: Decision { outcome, ..result.reply.decision },
+            decision: Decision {
+                outcome,
+                remaining: hit.remaining(&result.reply),
+                ..result.reply.decision
+            },
             source: result.source,
             is_near_limit: rule.near_limit.is_some_and(|from| is_near(from, rule, hit, result)),
             is_held: result.reply.held.as_ref().is_some_and(|held| held.denies),

@@ -188,6 +188,11 @@ pub enum RequestEvent<'a> {
     Replayed,
     /// A request named the cost for a rule that does not apply to it.
     CostIgnored,
+    /// A request had something in the place of its own limit that the rule can't use.
+    LimitIgnored {
+        /// Name of the rule, or [`OTHER_RULES`].
+        rule: &'a str,
+    },
     /// A denied request could not refund the units that it had taken.
     RefundFailed,
     /// The store failed, and the policy of a rule decided.

@@ -1,10 +1,12 @@
 //! The API keys of a project: created, rotated, revoked, expired.
 
+use std::collections::BTreeMap;
 use std::fmt;
 
 use ring::digest::{SHA256, SHA256_OUTPUT_LEN, digest};
 use rlaas_auth::ApiKeyText;
 use rlaas_core::clock::{Micros, Timestamp};
+use rlaas_core::rules::Request;
 use serde::{Deserialize, Serialize};
 use subtle::ConstantTimeEq;
 use thiserror::Error;
@@ -36,6 +38,9 @@ pub struct ApiKey {
     pub revoked_at: Option<Timestamp>,
     /// Id of the key that replaces it.
     pub replaced_by: Option<String>,
+    /// What requests with it have as attributes, by name.
+    #[serde(default, skip_serializing_if = "BTreeMap::is_empty")]
+    pub attributes: BTreeMap<String, String>,
 }
 
 /// State of an API key at some time.
@@ -58,6 +63,17 @@ pub struct NewKey {
     pub environment: Environment,
     /// Time from which it is refused; `None`: never.
     pub expires_at: Option<Timestamp>,
+    /// What requests with it have as attributes, by name.
+    pub attributes: BTreeMap<String, String>,
+}
+
+/// Changes of a key. `None`: the field stays as it is.
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
+pub struct KeyEdit {
+    /// Name for people.
+    pub display_name: Option<String>,
+    /// All attributes.
+    pub attributes: Option<BTreeMap<String, String>>,
 }
 
 /// The reason why the keys of a project cannot be changed as requested.
@@ -75,6 +91,12 @@ pub enum ApiKeyError {
     /// Another key of the project has this id: generate another one.
     #[error("the id of the API key is taken")]
     IdTaken,
+    /// The keys have more attributes than there is space for.
+    #[error(
+        "the attributes of all keys of a project must be at most {} bytes in JSON",
+        Project::MAX_ATTRIBUTES_LEN
+    )]
+    LongAttributes,
     /// A field is not valid.
     #[error(transparent)]
     Invalid(#[from] InvalidProject),
@@ -107,6 +129,8 @@ impl fmt::Debug for KeyDigest {
 }
 
 impl ApiKey {
+    /// Most bytes of the value of an attribute.
+    pub const MAX_ATTRIBUTE_VALUE: usize = 256;
     /// Time for which a key that has ended is still listed.
     const LISTED_AFTER_END: Micros = Micros::from_secs(40 * 86_400);
 
@@ -142,6 +166,7 @@ impl ApiKey {
             expires_at: key.expires_at,
             revoked_at: None,
             replaced_by: None,
+            attributes: key.attributes,
         }
     }
 }
@@ -151,6 +176,8 @@ impl Project {
     pub const MAX_KEYS: usize = 10;
     /// Most keys that are listed after their end.
     pub const MAX_ENDED_KEYS: usize = 100;
+    /// Most bytes of the attributes of all keys, in JSON: the end of a key must always fit beside them.
+    pub const MAX_ATTRIBUTES_LEN: usize = 64 * 1024;
     /// Longest time for which a replaced key stays valid.
     pub const MAX_GRACE: Micros = Micros::from_secs(30 * 86_400);
 
@@ -158,7 +185,8 @@ impl Project {
     ///
     /// # Errors
     ///
-    /// [`InvalidProject::ExpiresAt`], [`ApiKeyError::TooMany`], [`ApiKeyError::IdTaken`].
+    /// [`InvalidProject::ExpiresAt`], [`InvalidProject::Attributes`], [`ApiKeyError::TooMany`],
+    /// [`ApiKeyError::IdTaken`], [`ApiKeyError::LongAttributes`]. The project must then not be used.
     pub fn create_key(
         &mut self,
         key: NewKey,
@@ -168,6 +196,7 @@ impl Project {
         if key.expires_at.is_some_and(|end| end <= now) {
             return Err(InvalidProject::ExpiresAt.into());
         }
+        check_attributes(&key.attributes)?;
         self.forget_ended_keys(now);
         let is_counted =
             |key: &&ApiKey| key.state(now) == ApiKeyState::Active && key.replaced_by.is_none();
@@ -177,6 +206,7 @@ impl Project {
         self.check_id(secret)?;
         let key = ApiKey::new(secret, key, now);
         self.keys.push(key.clone());
+        self.check_attributes_len()?;
         Ok(key)
     }
 
@@ -212,7 +242,40 @@ impl Project {
         previous.expires_at = Some(previous.expires_at.map_or(end, |own| own.min(end)));
         let previous = previous.clone();
         self.keys.push(new.clone());
+        self.check_attributes_len()?;
         Ok((new, previous))
+    }
+
+    /// Changes a key.
+    ///
+    /// # Errors
+    ///
+    /// [`InvalidProject`], [`ApiKeyError::NotFound`], [`ApiKeyError::Ended`], [`ApiKeyError::LongAttributes`]. The
+    /// project must then not be used.
+    pub fn edit_key(
+        &mut self,
+        id: &str,
+        edit: KeyEdit,
+        now: Timestamp,
+    ) -> Result<ApiKey, ApiKeyError> {
+        let position = self.position(id)?;
+        let key = &mut self.keys[position];
+        if key.state(now) != ApiKeyState::Active {
+            return Err(ApiKeyError::Ended);
+        }
+        if let Some(name) = edit.display_name {
+            if name.len() > Self::MAX_NAME_LEN {
+                return Err(InvalidProject::DisplayName.into());
+            }
+            key.display_name = name;
+        }
+        if let Some(attributes) = edit.attributes {
+            check_attributes(&attributes)?;
+            key.attributes = attributes;
+        }
+        let key = key.clone();
+        self.check_attributes_len()?;
+        Ok(key)
     }
 
     /// Revokes a key. Does nothing if it has ended already.
@@ -237,9 +300,12 @@ impl Project {
         (is_same && key.state(now) == ApiKeyState::Active).then_some(key)
     }
 
-    /// Forgets the keys that ended long ago, and the first ones that ended if there are too many.
+    /// Forgets the keys that ended long ago, the first ones that ended if there are too many, and the attributes of
+    /// all that have ended.
     fn forget_ended_keys(&mut self, now: Timestamp) {
         self.keys.retain(|key| key.is_listed(now));
+        let has_ended = |key: &&mut ApiKey| key.state(now) != ApiKeyState::Active;
+        self.keys.iter_mut().filter(has_ended).for_each(|key| key.attributes.clear());
         let end = |key: &ApiKey| key.end().filter(|_| key.state(now) != ApiKeyState::Active);
         let mut ends: Vec<_> = self.keys.iter().filter_map(end).collect();
         if let Some(excess) = ends.len().checked_sub(Self::MAX_ENDED_KEYS + 1) {
@@ -247,6 +313,13 @@ impl Project {
             let last = ends[excess];
             self.keys.retain(|key| end(key).is_none_or(|end| end > last));
         }
+    }
+
+    fn check_attributes_len(&self) -> Result<(), ApiKeyError> {
+        let len =
+            |key: &ApiKey| serde_json::to_string(&key.attributes).map_or(0, |text| text.len());
+        let sum: usize = self.keys.iter().filter(|key| !key.attributes.is_empty()).map(len).sum();
+        if sum > Self::MAX_ATTRIBUTES_LEN { Err(ApiKeyError::LongAttributes) } else { Ok(()) }
     }
 
     fn position(&self, id: &str) -> Result<usize, ApiKeyError> {
@@ -257,6 +330,15 @@ impl Project {
         let is_taken = self.keys.iter().any(|key| key.id == secret.id());
         if is_taken { Err(ApiKeyError::IdTaken) } else { Ok(()) }
     }
+}
+
+fn check_attributes(attributes: &BTreeMap<String, String>) -> Result<(), InvalidProject> {
+    let is_valid = |(name, value): (&String, &String)| {
+        (1..=Request::MAX_ATTRIBUTE_NAME).contains(&name.len())
+            && value.len() <= ApiKey::MAX_ATTRIBUTE_VALUE
+    };
+    let is_few = attributes.len() <= Request::MAX_KEY_ATTRIBUTES;
+    if is_few && attributes.iter().all(is_valid) { Ok(()) } else { Err(InvalidProject::Attributes) }
 }
 
 #[cfg(test)]
@@ -370,6 +452,30 @@ mod tests {
             newest = next.id().to_owned();
         }
         assert_eq!(project.keys.len(), Project::MAX_KEYS + Project::MAX_ENDED_KEYS + 1);
+    }
+
+    #[test]
+    fn attributes_are_bounded_and_end_with_their_key() {
+        let (mut project, first, second) = (project(), secret(), secret());
+        let attributes = |value: &str| -> BTreeMap<String, String> {
+            (0..16).map(|number| (format!("{number:0>64}"), value.repeat(256))).collect()
+        };
+        let new = |value| NewKey { attributes: attributes(value), ..NewKey::default() };
+        project.create_key(new("x"), &first, at(0)).expect("a key");
+        // As JSON each of these bytes takes six.
+        let long = project.clone().create_key(new("\u{1}"), &second, at(0)).map(|_| ());
+        assert_eq!(long, Ok(()));
+        let edit = KeyEdit { attributes: Some(attributes("\u{1}")), ..KeyEdit::default() };
+        let mut full = project.clone();
+        full.edit_key(first.id(), edit.clone(), at(0)).expect("a key");
+        full.create_key(new("\u{1}"), &second, at(0)).expect("a key");
+        let more = full.clone().rotate_key(first.id(), DAY, &secret(), at(0));
+        assert_eq!(more.err(), Some(ApiKeyError::LongAttributes));
+        full.revoke_key(first.id(), at(0)).expect("a key");
+        full.rotate_key(second.id(), DAY, &secret(), at(1)).expect("space for the attributes");
+        assert_eq!(full.edit_key(first.id(), edit, at(1)).err(), Some(ApiKeyError::Ended));
+        let stored = serde_json::to_string(&full).expect("JSON");
+        assert_eq!(serde_json::from_str::<Project>(&stored).expect("a project"), full);
     }
 
     #[test]

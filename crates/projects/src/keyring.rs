@@ -13,6 +13,7 @@ use std::sync::{Arc, Mutex, MutexGuard, OnceLock, PoisonError, RwLock};
 
 use rlaas_auth::{ApiKeyText, KeyHolder, KeyRefusal, KnownApiKeys, ProjectId};
 use rlaas_core::clock::{Clock, Micros, Timestamp};
+use rlaas_core::rules::Attributes;
 use rlaas_telemetry::sharded::RequestCounters;
 use tokio::sync::watch;
 
@@ -300,6 +301,11 @@ impl SharedKeys {
     }
 }
 
+/// Returns an attribute of a key as requests have it.
+fn attribute((name, value): (&String, &String)) -> (String, String) {
+    (format!("{}{name}", Attributes::OF_KEY), value.clone())
+}
+
 impl HeldKey {
     fn new(
         project: ProjectId,
@@ -307,7 +313,12 @@ impl HeldKey {
         requests: Arc<OnceLock<Arc<RequestCounters>>>,
     ) -> Self {
         Self {
-            holder: Arc::new(KeyHolder { project, line: key.line.clone(), requests }),
+            holder: Arc::new(KeyHolder {
+                project,
+                line: key.line.clone(),
+                attributes: key.attributes.iter().map(attribute).collect(),
+                requests,
+            }),
             digest: key.digest,
             tag: OnceLock::new(),
             expires_at: key.expires_at,

@@ -2,7 +2,7 @@
 
 use rlaas_auth::{InvalidProjectId, ProjectId};
 use rlaas_core::clock::Timestamp;
-use rlaas_core::rules::{Unmatched, Violation};
+use rlaas_core::rules::{Request, Unmatched, Violation};
 use serde::{Deserialize, Serialize};
 use thiserror::Error;
 
@@ -72,6 +72,8 @@ pub enum InvalidProject {
     Environment,
     /// An end of a key that is not in the future.
     ExpiresAt,
+    /// Too many attributes of a key, or too long ones.
+    Attributes,
     /// A grace that is too long.
     Grace,
 }
@@ -89,6 +91,14 @@ impl InvalidProject {
                 ("environment", "must be 1 to 16 lower case letters or digits".into())
             }
             Self::ExpiresAt => ("expires_at", "must be in the future".into()),
+            Self::Attributes => {
+                let (most, name) = (Request::MAX_KEY_ATTRIBUTES, Request::MAX_ATTRIBUTE_NAME);
+                let value = ApiKey::MAX_ATTRIBUTE_VALUE;
+                let must = format!(
+                    "must have at most {most} entries, with 1 to {name} bytes per name and at most {value} per value"
+                );
+                ("attributes", must.into())
+            }
             Self::Grace => ("grace", "must be 0 s to 30 d".into()),
         };
         Violation { path, must }

@@ -444,6 +444,11 @@ fn by_rule(r: &mut Registry, table: RuleTable) -> Arc<RuleMetrics> {
             "rlaas_uncounted_units",
             "Units of reports that a ceiling of the debt left uncounted",
         ),
+        limits_ignored: add(
+            r,
+            "rlaas_limit_from_ignored",
+            "Decisions for which the own limit of a request was none that the rule can use (limit-from)",
+        ),
         degraded: add(r, "rlaas_degraded", "Decisions by policy because of a store failure"),
     })
 }

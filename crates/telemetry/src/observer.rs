@@ -66,6 +66,10 @@ impl Observer for Metrics {
             RequestEvent::Replayed => self.replays.inc(),
             RequestEvent::CostIgnored => self.costs_ignored.inc(),
             RequestEvent::RefundFailed => self.refund_errors.inc(),
+            RequestEvent::LimitIgnored { rule } => {
+                let labels = RuleLabels { rule: rule.to_owned() };
+                self.by_rule.limits_ignored.get_or_create(&labels).inc()
+            }
             RequestEvent::Degraded { rule, policy, kind } => {
                 self.by_rule.count_degraded(rule, policy, kind)
             }

@@ -60,6 +60,7 @@ impl Metrics {
         }
         drop(self.by_rule.fail_open.get_or_create(&RuleLabels { rule: rule() }));
         drop(self.by_rule.uncounted.get_or_create(&RuleLabels { rule: rule() }));
+        drop(self.by_rule.limits_ignored.get_or_create(&RuleLabels { rule: rule() }));
         for policy in POLICIES {
             for kind in STORE_ERROR_KINDS.into_iter().chain(REDIS_ERROR_KINDS) {
                 let labels = DegradedLabels { rule: rule(), policy, kind };

@@ -17,6 +17,8 @@ pub(super) struct RuleMetrics {
     pub(super) fail_open: Family<RuleLabels, Counter>,
     /// Units of reports that a ceiling of the debt left uncounted, by rule.
     pub(super) uncounted: Family<RuleLabels, Counter>,
+    /// Decisions for which the own limit of a request could not count, by rule.
+    pub(super) limits_ignored: Family<RuleLabels, Counter>,
     /// Decisions by policy because of a store failure, by rule, policy and kind of failure.
     pub(super) degraded: Family<DegradedLabels, Counter>,
 }
@@ -41,6 +43,7 @@ impl RuleMetrics {
         let rule = || name.to_owned();
         self.fail_open.remove(&RuleLabels { rule: rule() });
         self.uncounted.remove(&RuleLabels { rule: rule() });
+        self.limits_ignored.remove(&RuleLabels { rule: rule() });
         for (policy, kind) in
             pairs(&POLICIES, &STORE_ERROR_KINDS).chain(pairs(&POLICIES, &REDIS_ERROR_KINDS))
         {

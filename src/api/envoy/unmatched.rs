@@ -9,7 +9,7 @@ use rlaas_telemetry::metrics::OutcomeLabels;
 use tonic::Status;
 
 use super::{MissingEntry, Service};
-use crate::rules::descriptors::{DescriptorRequest, InvalidDescriptor};
+use crate::rules::descriptors::{DescriptorRequest, InvalidDescriptor, RequestDescriptor};
 
 /// Stands for an empty id of a project. No project has this id.
 const NO_PROJECT: &str = "-";
@@ -109,8 +109,12 @@ impl Service {
             return None;
         }
         if !request.project().is_empty() {
-            let has_own = request.descriptors().iter().any(|own| own.limit.is_some());
-            return has_own.then_some("own_limit");
+            let answered = verdict.answers.iter().zip(request.descriptors());
+            let is_met = |(answer, own): (&Option<_>, &RequestDescriptor<'_>)| {
+                own.limit.is_none() || answer.is_some()
+            };
+            let counts_all = !verdict.ignores_own_limit && answered.into_iter().all(is_met);
+            return (!counts_all).then_some("own_limit");
         }
         if verdict.answers.iter().any(Option::is_some) {
             return None;

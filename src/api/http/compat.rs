@@ -120,9 +120,7 @@ impl LegacyCheck {
         tenant: Option<&Tenant>,
         fields: &[Field],
     ) -> Result<Verdict, CompatError> {
-        if let Some(tenant) = tenant {
-            tenant.set_attribute(&mut self.attributes);
-        }
+        Tenant::set_attributes(tenant, &mut self.attributes);
         let project = tenant.map_or("", Tenant::project);
         let Self { user_id, resource, attributes } = &self;
         let request = Request::new(RequestFields {

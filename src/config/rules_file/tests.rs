@@ -178,6 +178,7 @@ fn rule() -> impl Strategy<Value = RuleSpec> {
             calendar,
             window_from: if is_fixed { window_from } else { Field::Unset },
             burst,
+            limit_from: Field::Unset,
             cost,
             post_paid,
             max_debt: Field::Unset,

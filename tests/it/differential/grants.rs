@@ -75,6 +75,10 @@ impl Grants {
         self.by_file.insert(id, grant);
     }
 
+    pub(super) fn forget_by_file(&mut self, id: u8) {
+        self.by_file.remove(&id);
+    }
+
     pub(super) fn set(&mut self, id: u8, time: Timestamp, change: &OverrideChange) {
         let ends_at = time + change.ttl();
         match change.grant() {

@@ -12,6 +12,7 @@ mod hold_shares;
 mod ids;
 mod kept_limits;
 pub(crate) mod model;
+mod own_limits;
 mod simulated;
 mod stores;
 
@@ -149,6 +150,26 @@ fn shares_of_holds_are_those_of_the_model() {
     );
     eprintln!("{} reservations held less than their cost", cut.get());
     assert!(cut.get() >= 150 || std::env::var_os("DIFFERENTIAL_CASES").is_some());
+}
+
+#[test]
+fn limits_of_requests_are_those_of_the_model() {
+    let own = Cell::new(0);
+    run_cases("own_limits", own_limits::case_of_one(), 300, &async |case, server| {
+        own.set(own.get() + own_limits::run(case, server).await?);
+        Ok(())
+    });
+    assert_decided(own.get(), 1_000);
+}
+
+#[test]
+fn limits_of_requests_hold_as_overrides_do() {
+    let own = Cell::new(0);
+    run_cases("own_limits_held", own_limits::case_of_reservations(), 150, &async |case, server| {
+        own.set(own.get() + own_limits::run_with_reservations(case, server).await?);
+        Ok(())
+    });
+    assert_decided(own.get(), 100);
 }
 
 /// Histories for each algorithm and policy, and for each test of changes.

@@ -34,6 +34,8 @@ pub(crate) struct Model {
     seen: Timestamp,
     /// Limits by which ids were counted, if they are kept.
     pub(super) kept: KeptLimits,
+    /// Whether a full fixed window without debt counts denied requests.
+    pub(super) counts_attempts: bool,
     /// `true` once the stores may have forgotten parts of a state that the model has: entries that
     /// have left a shorter window.
     pub(crate) has_lost_its_way: bool,
@@ -79,6 +81,7 @@ impl Model {
             states: HashMap::new(),
             seen: Timestamp::EPOCH,
             kept: KeptLimits::default(),
+            counts_attempts: true,
             has_lost_its_way: false,
         }
     }
@@ -86,6 +89,11 @@ impl Model {
     /// Grants something else to an id by an override of the rule.
     pub(crate) fn override_by_file(&mut self, id: u8, grant: Grant) {
         self.grants.override_by_file(id, grant);
+    }
+
+    /// Ends [`Model::override_by_file`].
+    pub(super) fn forget_override_by_file(&mut self, id: u8) {
+        self.grants.forget_by_file(id);
     }
 
     pub(crate) fn set_override(&mut self, id: u8, time: Timestamp, change: &OverrideChange) {
@@ -183,6 +191,8 @@ impl Model {
             }
             Algorithm::FixedWindow => {
                 let most = self.units + self.max_debt.unwrap_or_default();
+                // What is above the limit are attempts, if these are counted.
+                let most = if self.counts_attempts { most } else { i128::MAX };
                 let left = self.used(&before, now).min(most) - cost;
                 after.fixed = (left > 0).then(|| self.counted(&before, now, left));
             }
@@ -414,7 +424,10 @@ impl Model {
             }
             Algorithm::FixedWindow => {
                 let used = self.used(state, now);
-                let is_attempt = used >= self.units && cost == 1 && self.max_debt.is_none();
+                let is_attempt = self.counts_attempts
+                    && used >= self.units
+                    && cost == 1
+                    && self.max_debt.is_none();
                 if fits || is_attempt {
                     state.fixed = Some(self.counted(state, now, used + cost));
                 }

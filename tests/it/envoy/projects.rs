@@ -2,12 +2,19 @@
 
 use std::time::Duration;
 
+use rlaas_proto::envoy::extensions::common::ratelimit::v3::RateLimitDescriptor;
+use rlaas_proto::envoy::extensions::common::ratelimit::v3::rate_limit_descriptor::{
+    Entry, RateLimitOverride,
+};
+use rlaas_proto::envoy::service::ratelimit::v3::RateLimitRequest;
+use rlaas_proto::envoy::service::ratelimit::v3::rate_limit_response::Code;
 use rlaas_testkit::process::{Rlaas, run};
 use rlaas_testkit::redis::RedisServer;
 use rlaas_testkit::{TempDir, eventually};
 use serde_json::{Value, json};
 
 use super::client::{EnvoyClient, check, client};
+use super::kuadrant::KuadrantClient;
 use super::proxy::Envoy;
 
 const SOON: Duration = Duration::from_secs(20);
@@ -100,6 +107,46 @@ async fn rules_of_a_project_decide_its_domain() {
     .await;
     // A domain without a project is that of Envoy's files: here none, and no entry names a project.
     answers(&mut envoy, "blog: user_id=alice", "OVER_LIMIT [OVER_LIMIT]").await;
+}
+
+#[tokio::test]
+async fn own_limit_of_a_descriptor_decides_rules_that_ask_for_it() {
+    let server = Rlaas::start(&SETTINGS);
+    let mut asks = rule("asks", 3, "user_id");
+    asks["algorithm"] = json!("FIXED_WINDOW");
+    asks["limitFrom"] = json!("request");
+    let of_key = rule_for("of-key", 1, "user_id", ("attributes.key.plan", "pro"));
+    create(&server, "shop", json!([asks, of_key])).await;
+    let mut envoy = client(&server).await;
+    for (request, expected) in [
+        ("web: user_id=alice =5/hour", "OK [OK 5/HOUR left 4"),
+        // No other rule is met: entries of keys are dropped.
+        ("web: user_id=alice,key.plan=pro =5/hour", "OK [OK 5/HOUR left 3"),
+        ("web: user_id=alice,key.plan=pro", "OK [OK 3/HOUR left 0"),
+        ("web: user_id=alice", "OVER_LIMIT [OVER_LIMIT 3/HOUR left 0"),
+        ("web: user_id=alice =1/hour", "OVER_LIMIT [OVER_LIMIT 1/HOUR left 0"),
+        // Of another window: that of the rule counts.
+        ("web: user_id=alice =500/minute", "OVER_LIMIT [OVER_LIMIT 3/HOUR left 0"),
+        ("web: user_id=alice =5/hour", "OK [OK 5/HOUR left 1"),
+    ] {
+        answers(&mut envoy, request, expected).await;
+    }
+    let entry = |key: &str, value: &str| Entry { key: key.to_owned(), value: value.to_owned() };
+    let entries = vec![entry("user_id", "bob"), entry("key.plan", "pro")];
+    let limit = Some(RateLimitOverride { requests_per_unit: 0, unit: 3, unit_multiplier: None });
+    let descriptor = RateLimitDescriptor { entries, limit, ..RateLimitDescriptor::default() };
+    let request = RateLimitRequest {
+        domain: "web".to_owned(),
+        descriptors: vec![descriptor],
+        hits_addend: 1,
+    };
+    let mut kuadrant = KuadrantClient::new(server.channel().await);
+    let looked = kuadrant.check_rate_limit(request).await.expect("a look").into_inner();
+    assert_eq!(looked.statuses.len(), 1);
+    assert_eq!(looked.overall_code(), Code::OverLimit);
+    let (_, metrics) = server.get("/metrics").await;
+    assert!(metrics.contains("rlaas_limit_from_ignored_total{rule=\"other\"} 1\n"), "{metrics}");
+    assert!(!metrics.contains("reason=\"own_limit\",outcome=\"allowed\"} 1"), "{metrics}");
 }
 
 #[tokio::test]

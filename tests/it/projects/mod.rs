@@ -18,6 +18,7 @@ mod find_key;
 mod get_config;
 mod http;
 mod instance;
+mod key_attributes;
 mod key_default;
 mod keys;
 mod kills;

@@ -159,7 +159,7 @@ fn first_since(since: Timestamp) -> EntryId {
 fn may_change_rule(entry: &AuditEntry, rule: &str) -> bool {
     match &*entry.action {
         "ApplyRules" | "Rollback" => true,
-        "CreateKey" | "RotateKey" | "RevokeKey" => false,
+        "CreateKey" | "UpdateKey" | "RotateKey" | "RevokeKey" => false,
         action => {
             entry.target == rule
                 || (action == "SetMode" && entry.target == "*")

@@ -5,7 +5,7 @@ use std::sync::Arc;
 use rlaas_auth::ProjectId;
 use rlaas_projects::registry::{Change, ProjectState};
 use rlaas_projects::{
-    ApiKey, ApiKeyError, ApiKeySecret, Environment, InvalidProject, NewKey, Project,
+    ApiKey, ApiKeyError, ApiKeySecret, Environment, InvalidProject, KeyEdit, NewKey, Project,
 };
 use rlaas_proto::values::micros;
 use tonic::{Request, Response, Status};
@@ -50,6 +50,37 @@ impl Projects {
             replayed: secret.is_none(),
             secret: secret.map(|secret| secret.expose().to_owned()).unwrap_or_default(),
         })
+    }
+
+    /// Answers `UpdateKey`.
+    pub(super) async fn updated_key(
+        &self,
+        request: &Request<proto::UpdateKeyRequest>,
+    ) -> Result<proto::UpdateKeyResponse, Status> {
+        let proto::UpdateKeyRequest { project_id, key, update_mask, reason } = request.get_ref();
+        let call = AdminCall::new(request, "UpdateKey", reason, "")?;
+        let id = admitted(caller(request)?, project_id, ADMIN)?;
+        let key = key.as_ref().ok_or_else(|| invalid_field("key", "must be set"))?;
+        let paths = update_mask.as_ref().map_or(&[][..], |mask| &mask.paths);
+        if paths.iter().any(|path| path != "display_name" && path != "attributes") {
+            return Err(invalid_field("update_mask", "must name display_name or attributes"));
+        }
+        let is_given = |path: &str, is_empty: bool| {
+            paths.iter().any(|given| given == path) || paths.is_empty() && !is_empty
+        };
+        let attributes = || key.attributes.clone().into_iter().collect();
+        let names = is_given("display_name", key.display_name.is_empty());
+        let edit = KeyEdit {
+            display_name: names.then(|| key.display_name.clone()),
+            attributes: is_given("attributes", key.attributes.is_empty()).then(attributes),
+        };
+        let (now, edited, key_id) = (self.clock.now(), key.id.clone(), key.id.clone());
+        let planned = PlannedChange::new(&id, &key_id, summary(&edit));
+        let made = self.change(&call, planned, move |state| {
+            with_project(named(state)?, |project| project.edit_key(&edited, edit.clone(), now))
+        });
+        let key = Some(self.key(&id, &made.await?.applied()?.result));
+        Ok(proto::UpdateKeyResponse { key })
     }
 
     /// Answers `RotateKey`: replaces a key by a new one. The replaced one stays valid for the grace.
@@ -155,6 +186,18 @@ pub(super) fn generate(environment: &Environment) -> Result<Arc<ApiKeySecret>, S
     ApiKeySecret::generate(environment).map(Arc::new).map_err(refusals::no_random_numbers)
 }
 
+/// Returns a change of a key in one line, for the audit.
+fn summary(edit: &KeyEdit) -> String {
+    let mut summary = "update API key".to_owned();
+    if let Some(name) = &edit.display_name {
+        summary += &format!(", display_name {name:?}");
+    }
+    if let Some(attributes) = &edit.attributes {
+        summary += &format!(", attributes {attributes:?}");
+    }
+    summary
+}
+
 fn new_key(given: Option<&proto::ApiKey>) -> Result<NewKey, Status> {
     let invalid = |error| refusals::invalid(error, "key.");
     let given = given.cloned().unwrap_or_default();
@@ -168,6 +211,7 @@ fn new_key(given: Option<&proto::ApiKey>) -> Result<NewKey, Status> {
     let ends = given.expires_at.as_ref().map(|time| parsed("key.expires_at", time));
     Ok(NewKey {
         display_name: given.display_name,
+        attributes: given.attributes.into_iter().collect(),
         environment: environment.map_err(invalid)?,
         expires_at: ends.transpose()?,
     })

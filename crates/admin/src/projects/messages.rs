@@ -61,6 +61,7 @@ pub(super) fn key(project: &ProjectId, key: &ApiKey, now: Timestamp) -> proto::A
         last_used_at: None,
         replaced_by: key.replaced_by.clone().unwrap_or_default(),
         revoked_at: key.revoked_at.map(timestamp),
+        attributes: key.attributes.clone().into_iter().collect(),
     }
 }
 

@@ -408,6 +408,13 @@ impl ProjectService for Projects {
         Ok(response)
     }
 
+    async fn update_key(
+        &self,
+        request: Request<proto::UpdateKeyRequest>,
+    ) -> Result<Response<proto::UpdateKeyResponse>, Status> {
+        self.updated_key(&request).await.map(Response::new)
+    }
+
     async fn rotate_key(
         &self,
         request: Request<proto::RotateKeyRequest>,

@@ -120,7 +120,7 @@ impl Projects {
         RulesGiven { specs, others, expected }: RulesGiven,
     ) -> Result<Differences, Status> {
         let id = planned.id.clone();
-        self.check_api_key(&id, &specs)?;
+        self.check_attributes(&id, &specs)?;
         let files = self.files_beside(&id);
         let made = self.change_rules(call, planned, expected, move |rules, by| {
             let names = specs.iter().filter_map(|spec| spec.name.value());

@@ -4,7 +4,7 @@ use std::collections::HashSet;
 use std::num::NonZeroU64;
 use std::sync::Arc;
 
-use rlaas_auth::{ConfiguredProjects, ProjectId, api_key_problems};
+use rlaas_auth::{ConfiguredProjects, ProjectId, api_key_problems, key_attribute_problems};
 use rlaas_projects::registry::Change;
 use rlaas_projects::{
     Etag, ProjectRules, Revision, RuleChange, RuleRecord, RuleWriteError, WriteStamp,
@@ -43,14 +43,13 @@ impl Projects {
             + 'static,
     {
         let (files, name) = (self.files_beside(&planned.id), planned.target.clone());
-        let takes_no_api_key = self.takes_no_api_key(&planned.id);
+        let attribute_problems = self.attribute_problems(&planned.id);
         let (own_name, mut apply) = (name.clone(), apply);
         let made = self.change_rules(call, planned, None, move |rules, by| {
             check_names(files.as_deref(), [own_name.as_str()])?;
             let change = apply(rules, by)?;
             let after = change.iter().filter_map(|change| change.after.as_ref());
-            let problems = after.filter(|_| takes_no_api_key);
-            let problems = problems.flat_map(|spec| api_key_problems(spec, "")).collect();
+            let problems = after.flat_map(|spec| attribute_problems(spec, "")).collect();
             no_problems(problems, "rule")?;
             Ok(change.into_iter().collect())
         });
@@ -110,15 +109,34 @@ impl Projects {
         made.await?.applied()
     }
 
-    /// Returns `true` if rules of a project may not use the attribute `api_key`.
-    pub(super) fn takes_no_api_key(&self, id: &ProjectId) -> bool {
-        id.is_unnamed() && self.reads_keys()
+    /// Returns what finds the uses of attributes that rules of a project may not use: those without one may use none of
+    /// API keys.
+    fn attribute_problems(&self, id: &ProjectId) -> fn(&RuleSpec, &str) -> Vec<Problem> {
+        match (id.is_unnamed(), self.reads_keys()) {
+            (false, _) => |_, _| Vec::new(),
+            (true, false) => key_attribute_problems,
+            (true, true) => api_key_problems,
+        }
     }
 
-    /// Checks that rules do not use the attribute `api_key` if they may not.
-    pub(super) fn check_api_key(&self, id: &ProjectId, specs: &[RuleSpec]) -> Result<(), Status> {
-        let problems = if self.takes_no_api_key(id) { problems_of_api_key(specs) } else { vec![] };
-        no_problems(problems, "")
+    /// Returns the uses of attributes that rules of a project may not use.
+    pub(super) fn problems_of_attributes(
+        &self,
+        id: &ProjectId,
+        specs: &[RuleSpec],
+    ) -> Vec<Problem> {
+        let problems = self.attribute_problems(id);
+        let specs = specs.iter().enumerate();
+        specs.flat_map(|(at, spec)| problems(spec, &format!("rules[{at}]"))).collect()
+    }
+
+    /// Checks that rules do not use attributes that they may not.
+    pub(super) fn check_attributes(
+        &self,
+        id: &ProjectId,
+        specs: &[RuleSpec],
+    ) -> Result<(), Status> {
+        no_problems(self.problems_of_attributes(id, specs), "")
     }
 
     /// Returns the rules of files of a project, if a file names it.
@@ -163,12 +181,6 @@ pub(super) fn file_rule_names<'a>(
     let named = specs.iter().enumerate();
     let named = named.filter_map(|(at, spec)| Some((at, spec.name.value()?.as_str())));
     named.filter(|(_, name)| of_files.contains(name)).collect()
-}
-
-/// Returns the problems of rules that use the attribute `api_key` and may not.
-pub(super) fn problems_of_api_key(specs: &[RuleSpec]) -> Vec<Problem> {
-    let specs = specs.iter().enumerate();
-    specs.flat_map(|(at, spec)| api_key_problems(spec, &format!("rules[{at}]"))).collect()
 }
 
 fn no_problems(problems: Vec<Problem>, path: &str) -> Result<(), Status> {

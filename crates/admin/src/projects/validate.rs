@@ -9,7 +9,7 @@ use rlaas_projects::{Etag, RuleWriteError, WriteStamp};
 use rlaas_proto::rule_messages;
 use tonic::{Request, Status};
 
-use super::rules::{file_rule_names, in_force_beside, problems_of_api_key};
+use super::rules::{file_rule_names, in_force_beside};
 use super::{OPERATE_OR_ADMIN, Projects, admitted, messages, others, proto, refusals};
 use crate::caller;
 use rlaas_core::rules::spec::{Problem, RuleSpec, RulesSpec};
@@ -47,9 +47,7 @@ impl Projects {
                 text: "must not be that of a rule of a file".to_owned(),
             })
             .collect();
-        if self.takes_no_api_key(id) {
-            problems.extend(problems_of_api_key(&given));
-        }
+        problems.extend(self.problems_of_attributes(id, &given));
         let by = WriteStamp { at: self.clock.now(), etag: Etag(0) };
         let applied = state.rules.applied(given.clone(), others(message.prune), by);
         let applied = applied

@@ -113,6 +113,16 @@ macro_rules! registry {
                 limit.with_max_debt(debt).unwrap_or(limit)
             }
 
+            /// Returns a limit by which as many units may be in use as can be counted.
+            pub(crate) fn with_most_debt(self, limit: Limit) -> Limit {
+                let most = match self {
+                    Self::FixedWindow => MAX_WINDOW_COUNT,
+                    Self::SlidingWindowCounter => MAX_IN_USE,
+                    _ => return limit,
+                };
+                limit.with_max_debt(most - limit.units()).unwrap_or(limit)
+            }
+
             /// Returns `true` if the burst may differ from the units per window.
             pub const fn has_burst(self) -> bool {
                 match self { $(Self::$variant => $module::HAS_BURST,)* }

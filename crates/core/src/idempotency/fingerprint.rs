@@ -8,7 +8,7 @@ use sha2::{Digest, Sha256};
 
 use super::Operation;
 use crate::operation::StoreHit;
-use crate::rules::Request;
+use crate::rules::{Attributes, Request};
 
 /// Returns the fields of an operation, a project, empty for none, a user and a request id.
 pub(super) fn of_id(
@@ -40,7 +40,9 @@ pub(super) fn of_request(request: &Request<'_>) -> HashedFields {
     fields.push(request.request_id().unwrap_or_default().as_bytes());
     fields.push(request.resource().as_bytes());
     fields.push(&request.cost().units().to_le_bytes());
-    let mut attributes: Vec<(&str, &str)> = request.attributes().iter().collect();
+    let is_of_request = |(name, _): &(&str, &str)| !name.starts_with(Attributes::OF_KEY);
+    let mut attributes: Vec<(&str, &str)> =
+        request.attributes().iter().filter(is_of_request).collect();
     // Stable: of several with the same name the first counts.
     attributes.sort_by_key(|(name, _)| *name);
     attributes.dedup_by_key(|(name, _)| *name);

@@ -8,7 +8,9 @@ use crate::operation::Action;
 use crate::rules::descriptors::{
     DescriptorRequest, Descriptors, HitsAddend, InvalidDescriptor, MatchedDescriptor,
 };
-use crate::rules::{Costs, Coupling, Grant, Key, Mode, Part, Request, Rule, RuleSet};
+use crate::rules::{
+    Costs, Coupling, Grant, Key, LimitFrom, Mode, OwnLimit, Part, Request, Rule, RuleSet,
+};
 
 /// The plan for a request by descriptors, with data for the status of each descriptor.
 #[derive(Clone, Debug)]
@@ -17,6 +19,8 @@ pub struct DescriptorPlan {
     pub plan: Plan,
     /// One entry for each descriptor, in order. `None` if it matches no rule.
     pub statuses: SmallVec<[Option<PlannedStatus>; 2]>,
+    /// `true` if a rule of a project ignores the own limit of a descriptor that it decides.
+    pub ignores_own_limit: bool,
 }
 
 /// Data for the status of a descriptor beside its hits, which follow those of the descriptor before.
@@ -71,6 +75,8 @@ impl Descriptors {
                     max_holds: holds.map(|terms| terms.most),
                     cost_share: None,
                     counted_by: None,
+                    own_limit: OwnLimit::None,
+                    hides_debt: false,
                     mode: rule.mode,
                     action,
                 });
@@ -89,7 +95,7 @@ impl Descriptors {
             reservation: None,
             is_for_descriptors: true,
         };
-        Ok(DescriptorPlan { plan, statuses })
+        Ok(DescriptorPlan { plan, statuses, ignores_own_limit: false })
     }
 
     /// Returns the units of a request: the largest cost of its descriptors, which describe the same
@@ -154,7 +160,7 @@ impl RuleSet {
     /// Plans a request by descriptors in the project of these rules: each descriptor is decided by the rules
     /// that match its [request](crate::rules::descriptors::RequestDescriptor::request) and whose key it has
     /// all parts of. Rules that are paid afterwards count its units whatever is left. Slots are for
-    /// reservations: requests only look at them. Limits of the request's own are ignored.
+    /// reservations: requests only look at them. Limits of the request's own count by rules that ask for them.
     ///
     /// # Errors
     ///
@@ -167,6 +173,7 @@ impl RuleSet {
         let mut hits: SmallVec<[Hit; 1]> = SmallVec::new();
         let mut statuses = SmallVec::new();
         let (mut is_unmatched, mut units) = (true, RequestSums::NONE);
+        let mut ignores_own_limit = false;
         for (index, descriptor) in request.descriptors().iter().enumerate() {
             let (described, before) = (descriptor.request(request.project()), hits.len());
             let taken = match descriptor.hits {
@@ -179,6 +186,8 @@ impl RuleSet {
                 if rule.mode == Mode::Off {
                     return;
                 }
+                ignores_own_limit |=
+                    descriptor.limit.is_some() && rule.limit_from != Some(LimitFrom::Request);
                 can_credit &=
                     rule.algorithm != Algorithm::SlidingWindowLog && !rule.algorithm.has_slots();
                 let action = action_in_project(descriptor.hits, rule, &described);
@@ -210,7 +219,7 @@ impl RuleSet {
             reservation: None,
             is_for_descriptors: true,
         };
-        Ok(DescriptorPlan { plan, statuses })
+        Ok(DescriptorPlan { plan, statuses, ignores_own_limit })
     }
 
     /// Makes the cost of the hits of a reservation in a project, or of what is counted in its place, that of
@@ -219,6 +228,10 @@ impl RuleSet {
         for hit in &mut plan.hits {
             let RuleIndex::Flat(position) = hit.rule else { continue };
             let rule = self.rule_at(position);
+            if rule.limit_from.is_some() && hit.grant.limit().is_none() {
+                // A limit of 0 must not keep what was held before.
+                hit.counted_by = Some(Box::new(rule.with_room(rule.grant)));
+            }
             let own =
                 |cost| rule.settled_cost(Some(cost), Costs::NONE).or(rule.cost).unwrap_or(cost);
             hit.action = match hit.action {

@@ -17,10 +17,11 @@ use smallvec::SmallVec;
 
 use crate::algorithm::{Algorithm, Cost, OnChange, Window};
 use crate::idempotency::IdempotencyRecord;
-use crate::operation::{Action, StoreHit};
+use crate::operation::{Action, HitReply, StoreHit};
 use crate::reservation::Reservation;
 use crate::rules::{
-    Coupling, Grant, Hashing, HoldTerms, Key, Mode, Request, Rule, RuleInfo, RuleSet, Share,
+    Coupling, Grant, Hashing, HoldTerms, Key, Mode, OwnLimit, Request, Rule, RuleInfo, RuleSet,
+    Share,
 };
 
 /// The hits of a request.
@@ -89,6 +90,10 @@ pub struct Hit {
     /// Limit by which the state counts, in the place of `grant`: that of another hit of the same key,
     /// or that beneath a ban.
     pub counted_by: Option<Box<Grant>>,
+    /// What the request says about its limit.
+    pub own_limit: OwnLimit,
+    /// Whether no units are left where more are in use than the limit allows.
+    pub hides_debt: bool,
     /// Mode of the rule for this key.
     pub mode: Mode,
     /// Operation on the state.
@@ -150,7 +155,13 @@ impl Plan {
         let hits = keys.iter().filter_map(|key| {
             let (rule, hit) = rules.hit_of(key)?;
             let holds = rule.holds.is_some() && rule.mode != Mode::Off;
-            holds.then(|| Hit { action: action(rule), ..hit })
+            let action = action(rule);
+            // What requests with larger limits hold is charged in full.
+            let grant = match action {
+                Action::Settle(_) => rule.with_room(hit.grant),
+                _ => hit.grant,
+            };
+            holds.then_some(Hit { action, grant, ..hit })
         });
         Self {
             hits: hits.collect(),
@@ -271,13 +282,14 @@ impl Hit {
         action: Action,
     ) -> Self {
         let key = rules.key_for(rule, request, hashing);
-        let (grant, on_change) = rule.grant_for(request);
+        let (grant, on_change, own_limit) = rule.grant_for(request);
+        let needs_room = rule.needs_room() && action.cost() != Cost::NONE;
         Self {
             rule: RuleIndex::Flat(position),
             mode: rule.mode_for(&key),
             key,
             algorithm: rule.algorithm,
-            grant,
+            grant: if needs_room { rule.with_room(grant) } else { grant },
             window: rule.window_for(request),
             overridable: rule.overridable,
             on_change,
@@ -285,8 +297,18 @@ impl Hit {
             max_holds: rule.holds.map(|terms| terms.most),
             cost_share: None,
             counted_by: None,
+            own_limit,
+            hides_debt: rule.hides_debt(),
             action,
         }
+    }
+
+    /// Returns the units left by a reply. Where only the request's own limit is below what is used, none are.
+    #[inline]
+    pub fn remaining(&self, reply: &HitReply) -> i64 {
+        let is_own = self.own_limit == OwnLimit::InForce && reply.applied.is_none();
+        let remaining = reply.decision.remaining;
+        if self.hides_debt || is_own { remaining.max(0) } else { remaining }
     }
 
     /// Returns the hit for the store; `None` if nothing is counted and no override can change

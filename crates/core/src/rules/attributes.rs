@@ -16,6 +16,8 @@ pub enum Attributes<'a> {
 impl<'a> Attributes<'a> {
     /// No attributes.
     pub const NONE: Self = Self::Pairs(&[]);
+    /// The beginning of the names that are those of API keys: no caller sets them.
+    pub const OF_KEY: &'static str = "key.";
 
     /// Returns the value of an attribute.
     pub fn get(self, name: &str) -> Option<&'a str> {

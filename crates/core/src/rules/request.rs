@@ -4,6 +4,7 @@ use std::collections::HashMap;
 
 use thiserror::Error;
 
+use super::descriptors::LimitOverride;
 use super::{Attributes, Costs, Violation};
 use crate::algorithm::Cost;
 
@@ -20,6 +21,8 @@ pub struct Request<'a> {
     id: Option<&'a str>,
     /// The project; empty for none.
     project: &'a str,
+    /// The limit of the descriptor that the request is.
+    limit: Option<&'a LimitOverride>,
 }
 
 /// The fields of a request as the caller sent them, not checked yet.
@@ -44,7 +47,9 @@ impl<'a> Request<'a> {
     pub const MAX_RESOURCE: usize = 1024;
     /// Most attributes.
     pub const MAX_ATTRIBUTES: usize = 32;
-    /// Most bytes in an attribute's name; it has at least one.
+    /// Most attributes of an API key, beside those.
+    pub const MAX_KEY_ATTRIBUTES: usize = 16;
+    /// Most bytes in an attribute's name; it has at least one. Those of API keys have `key.` before it.
     pub const MAX_ATTRIBUTE_NAME: usize = 64;
     /// Most bytes in an attribute's value.
     pub const MAX_ATTRIBUTE_VALUE: usize = 1024;
@@ -73,8 +78,18 @@ impl<'a> Request<'a> {
     /// Starts building a request by this user for one unit.
     pub const fn user(user_id: &'a str) -> RequestBuilder<'a> {
         let (resource, attributes, costs) = ("", Attributes::NONE, Costs::NONE);
-        let (cost, dry_run, id, project) = (Cost::ONE, false, None, "");
-        RequestBuilder(Self { user_id, resource, attributes, cost, costs, dry_run, id, project })
+        let (cost, dry_run, id, project, limit) = (Cost::ONE, false, None, "", None);
+        RequestBuilder(Self {
+            user_id,
+            resource,
+            attributes,
+            cost,
+            costs,
+            dry_run,
+            id,
+            project,
+            limit,
+        })
     }
 
     /// Returns this request with a request id: for some time, the same request with the same id
@@ -137,7 +152,13 @@ impl<'a> Request<'a> {
             dry_run: false,
             id: None,
             project: "",
+            limit: None,
         }
+    }
+
+    /// Returns this request with the limit of its descriptor.
+    pub(super) const fn with_limit(self, limit: Option<&'a LimitOverride>) -> Self {
+        Self { limit, ..self }
     }
 
     /// Creates a request for one unit with the parts of a key. A part that the key does not have is
@@ -164,14 +185,18 @@ impl<'a> Request<'a> {
         if self.resource.len() > Self::MAX_RESOURCE {
             return Err(InvalidRequest::Resource);
         }
-        if self.attributes.len() > Self::MAX_ATTRIBUTES {
+        let is_of_key = |name: &str| name.starts_with(Attributes::OF_KEY);
+        let of_key = || self.attributes.iter().filter(|(name, _)| is_of_key(name)).count();
+        let (len, most) = (self.attributes.len(), Self::MAX_ATTRIBUTES);
+        if len > most && len - of_key().min(Self::MAX_KEY_ATTRIBUTES) > most {
             return Err(InvalidRequest::Attributes);
         }
         if self.id.is_some_and(|id| id.len() > Self::MAX_REQUEST_ID) {
             return Err(InvalidRequest::RequestId);
         }
         for (name, value) in self.attributes.iter() {
-            if !(1..=Self::MAX_ATTRIBUTE_NAME).contains(&name.len()) {
+            let own = name.strip_prefix(Attributes::OF_KEY).unwrap_or(name);
+            if !(1..=Self::MAX_ATTRIBUTE_NAME).contains(&own.len()) {
                 return Err(InvalidRequest::AttributeName);
             }
             if value.len() > Self::MAX_ATTRIBUTE_VALUE {
@@ -204,6 +229,11 @@ impl<'a> Request<'a> {
     /// Returns the units to take from single rules.
     pub const fn costs(&self) -> Costs<'a> {
         self.costs
+    }
+
+    /// Returns the limit of the descriptor that the request is.
+    pub(crate) const fn limit(&self) -> Option<&'a LimitOverride> {
+        self.limit
     }
 
     /// Returns `true` if the request takes nothing from any rule.

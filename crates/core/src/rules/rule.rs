@@ -9,7 +9,10 @@ use smallvec::SmallVec;
 use super::key::KeyProject;
 use super::modes::{RuleMode, SetMode};
 use super::pattern::Matcher;
-use super::{Costs, EnforcedShare, HashedParts, HashedValue, Hashing, Key, Part, Request};
+use super::{
+    Costs, EnforcedShare, HashedParts, HashedValue, Hashing, Key, LimitFrom, OwnLimit, Part,
+    Request,
+};
 use crate::algorithm::{Algorithm, Cost, Limit, OnChange, Window};
 use crate::clock::{Micros, Timestamp};
 
@@ -31,6 +34,8 @@ pub struct Rule {
     /// Attribute of a request that names the day on which its windows of a calendar begin, in the place of
     /// that of `window`. It is a part of the key.
     pub anchor_from: Option<Arc<str>>,
+    /// Where requests have limits of their own, in the place of that of `grant`.
+    pub limit_from: Option<LimitFrom>,
     /// Grants to some requests. The closest match counts.
     pub overrides: Vec<Override>,
     /// Whether overrides and bans of single keys can be set at run time.
@@ -287,6 +292,7 @@ impl Rule {
             grant: Grant::Limited(limit),
             window: limit.windows(),
             anchor_from: None,
+            limit_from: None,
             overrides: Vec::new(),
             overridable: false,
             cost: None,
@@ -321,12 +327,13 @@ impl Rule {
     }
 
     /// Returns the grant to a request: that of the closest override, of equally close ones the
-    /// strictest, else that of the rule, with the policy for its changes.
-    pub(crate) fn grant_for(&self, request: &Request<'_>) -> (Grant, Option<OnChange>) {
-        match self.closest_override(request) {
-            Some((_, closest)) => (self.anchored(closest.grant, request), None),
-            None => (self.anchored(self.grant, request), self.on_change),
+    /// strictest, else that of the request itself, else that of the rule, with the policy for its changes.
+    pub(crate) fn grant_for(&self, request: &Request<'_>) -> (Grant, Option<OnChange>, OwnLimit) {
+        if let Some((_, closest)) = self.closest_override(request) {
+            return (self.anchored(closest.grant, request), None, OwnLimit::None);
         }
+        let (grant, own_limit) = self.grant_from(request);
+        (self.anchored(grant, request), self.on_change, own_limit)
     }
 
     /// Returns `true` if the part is the anchor of the rule's calendar, which is not hashed in keys: the

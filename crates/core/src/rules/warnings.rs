@@ -260,8 +260,11 @@ fn scope(rule: &Rule) -> String {
         Grant::Limited(limit) => limit.windows(),
         Grant::Banned | Grant::Unlimited => Window::ZERO,
     };
-    let Rule { matcher, key_by, algorithm, mode, overrides, .. } = rule;
-    format!("{matcher:?} {key_by:?} {algorithm:?} {mode:?} {window:?} {}", overrides.len())
+    let Rule { matcher, key_by, algorithm, mode, limit_from, overrides, .. } = rule;
+    format!(
+        "{matcher:?} {key_by:?} {algorithm:?} {mode:?} {window:?} {limit_from:?} {}",
+        overrides.len()
+    )
 }
 
 fn units(rule: &Rule) -> u64 {

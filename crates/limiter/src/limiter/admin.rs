@@ -21,7 +21,7 @@ use crate::control::{ControlRecord, OverrideChange, OverrideKind};
 use crate::expiring_map::ExpiringMap;
 use crate::operation::{Action, Held, HitReply, Shard, StoreHit, StoreRequest};
 use crate::plan::{GrantSource, KeyPart, SelectedKey};
-use crate::rules::{Coupling, Grant, Key, Mode};
+use crate::rules::{Coupling, Grant, Key, LimitFrom, Mode};
 use crate::store::StoreError;
 use crate::verdict::HitResult;
 
@@ -62,6 +62,8 @@ pub struct KeyState {
     pub below_ban: Grant,
     /// Origin of the grant.
     pub grant_from: GrantSource,
+    /// Where requests of the rule have limits of their own.
+    pub limit_from: Option<LimitFrom>,
     /// Overrides of the key: none, one of each kind, or both.
     pub overrides: ControlRecord,
     /// Whether one unit is left, with the numbers of the state.
@@ -203,7 +205,7 @@ impl Limiter {
         selected: &SelectedKey,
         replies: &mut impl Iterator<Item = HitReply>,
     ) -> Option<KeyState> {
-        let SelectedKey { rule, hit, parts, grant_from, .. } = selected;
+        let SelectedKey { rule, hit, parts, grant_from, limit_from } = selected;
         let reply = match hit.for_store() {
             Some(_) => replies.next()?,
             None => HitResult::without_store(hit)?.reply,
@@ -222,9 +224,10 @@ impl Limiter {
             storage_key: self.store.key_name(&hit.key),
             grant: applied.map_or(hit.grant, |applied| applied.grant),
             grant_from: applied.map_or(*grant_from, |_| GrantSource::KeyOverride),
+            limit_from: limit_from.clone(),
             below_ban: below_ban.unwrap_or(hit.grant),
             overrides,
-            decision: reply.decision,
+            decision: Decision { remaining: hit.remaining(&reply), ..reply.decision },
             held: reply.held,
         })
     }

@@ -27,6 +27,8 @@ pub struct DescriptorVerdict {
     pub answers: SmallVec<[Option<DescriptorAnswer>; 2]>,
     /// `true` if no rule decides the request, and it is denied for that.
     pub is_refused: bool,
+    /// `true` if a rule ignores the own limit of a descriptor that it decides.
+    pub ignores_own_limit: bool,
 }
 
 /// Answer for one descriptor.
@@ -45,7 +47,8 @@ pub struct DescriptorAnswer {
 impl DescriptorVerdict {
     /// Returns the verdict on a request that is refused because no rule decides it.
     pub fn refused(descriptors: usize) -> Self {
-        Self { answers: (0..descriptors).map(|_| None).collect(), is_refused: true }
+        let answers = (0..descriptors).map(|_| None).collect();
+        Self { answers, is_refused: true, ignores_own_limit: false }
     }
 
     /// Returns `true` if the request may pass.
@@ -200,7 +203,7 @@ impl Limiter {
         deadline: Deadline,
     ) -> Result<(DescriptorVerdict, ExecutedPlan), CheckError> {
         let snapshot = self.snapshot_of(request.project())?;
-        let DescriptorPlan { plan, statuses } = plan(&snapshot, request)?;
+        let DescriptorPlan { plan, statuses, ignores_own_limit } = plan(&snapshot, request)?;
         let plan = self.admit_descriptors(&snapshot, request, prepare(&snapshot.rules, plan)?)?;
         let done = self.execute(&snapshot, plan, deadline).await?;
         let verdict =
@@ -212,7 +215,7 @@ impl Limiter {
             Err(DecidedRequest::Denied)
         };
         self.count_request(&snapshot, done.plan.units, passed);
-        Ok((verdict, done))
+        Ok((DescriptorVerdict { ignores_own_limit, ..verdict }, done))
     }
 
     /// Decides a request by descriptors from memory, without waiting and without a runtime. Returns
@@ -229,9 +232,10 @@ impl Limiter {
             Ok(snapshot) => snapshot,
             Err(error) => return Some(Err(error)),
         };
-        let planned = plan(&snapshot, request).and_then(|DescriptorPlan { plan, statuses }| {
-            Ok((self.admit_descriptors(&snapshot, request, plan)?, statuses))
-        });
+        let planned =
+            plan(&snapshot, request).and_then(|DescriptorPlan { plan, statuses, .. }| {
+                Ok((self.admit_descriptors(&snapshot, request, plan)?, statuses))
+            });
         let (plan, statuses) = match planned {
             Ok(planned) => planned,
             Err(error) => return Some(Err(error)),
@@ -284,7 +288,8 @@ impl Limiter {
             });
             deciding(answers.collect())
         };
-        DescriptorVerdict { answers: statuses.iter().map(answer).collect(), is_refused: false }
+        let answers = statuses.iter().map(answer).collect();
+        DescriptorVerdict { answers, is_refused: false, ignores_own_limit: false }
     }
 
     fn answer(
@@ -296,6 +301,7 @@ impl Limiter {
     ) -> DescriptorAnswer {
         let (rules, rule) = (snapshot.rules.descriptors(), snapshot.rules.rule(hit.rule));
         let mut decided = RuleDecision::new(rule, hit, result);
+        self.report_ignored_limit(snapshot, hit);
         let detailed = planned.detailed_label.as_deref().and_then(|label| {
             self.shared.detailed_observers.observer(label, rule, &*self.shared.observer)
         });

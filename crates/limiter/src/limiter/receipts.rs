@@ -123,7 +123,13 @@ fn limit_now(receipt: &Receipt, rules: &RuleSet) -> Option<Limit> {
     if let Some(same) = limits.find(|now| now == then) {
         return Some(same);
     }
-    let now = limit(rule.grant).filter(|_| rule.overrides.is_empty())?;
+    let now = if rule.limit_from.is_some() {
+        // That of the request: what larger ones have taken stays.
+        let now = Limit::new(then.units(), rule.window).ok()?;
+        *rule.with_room(Grant::Limited(now)).limit()?
+    } else {
+        limit(rule.grant).filter(|_| rule.overrides.is_empty())?
+    };
     let are_from_first_use =
         [now.windows(), then.windows()].iter().all(|own| own.is_from_first_use());
     if !algorithm.keyed_by_window() || are_from_first_use {

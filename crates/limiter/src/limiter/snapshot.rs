@@ -10,11 +10,11 @@ use super::Limiter;
 use super::execution::Executed;
 use super::observers::RuleObservers;
 use crate::algorithm::Cost;
-use crate::observer::{DecidedRequest, Observer, ProjectObserver};
+use crate::observer::{DecidedRequest, Observer, ProjectObserver, RequestEvent};
 use crate::operation::HitReply;
 use crate::plan::{Hit, Plan, RequestUnits};
 use crate::rules::descriptors::DescriptorRule;
-use crate::rules::{Mode, OnStoreFailure, Rule, RuleInfo, RuleSet, Unmatched};
+use crate::rules::{Mode, OnStoreFailure, OwnLimit, Rule, RuleInfo, RuleSet, Unmatched};
 use crate::store::Undecided;
 use crate::verdict::{HitResult, RuleDecision, Source, Verdict};
 
@@ -74,6 +74,7 @@ impl Limiter {
             plan.hits.iter().zip(results).filter_map(|(hit, result)| Some((hit, result.as_ref()?)));
         for ((hit, result), decided) in decided.zip(&verdict.decisions) {
             snapshot.observers.decided(decided, hit, result);
+            self.report_ignored_limit(snapshot, hit);
         }
         if snapshot.notifies {
             self.report_all_reached(snapshot, plan, results, |reply, _| reply.taken);
@@ -88,6 +89,14 @@ impl Limiter {
         };
         self.count_request(snapshot, plan.units, passed);
         verdict
+    }
+
+    /// Reports a hit that its rule does not decide by the request's own limit, because it can't.
+    pub(super) fn report_ignored_limit(&self, snapshot: &Snapshot, hit: &Hit) {
+        if hit.own_limit == OwnLimit::Ignored {
+            let rule = snapshot.observers.name(hit.rule, &snapshot.rules.rule(hit.rule));
+            self.shared.observer.request(RequestEvent::LimitIgnored { rule });
+        }
     }
 
     /// Reports the thresholds that the hits have reached in the store by units that were counted.

@@ -6,8 +6,8 @@ use rlaas_core::algorithm::Window;
 use rlaas_core::calendar::CalendarUnit;
 use rlaas_core::rules::descriptors::{PathStep, PlacedRule};
 use rlaas_core::rules::{
-    EnforcedShare, Grant, HoldTerms, Matcher, Mode, OnStoreFailure, Override, Part, Pattern, Rule,
-    RuleInfo, Share, TextPattern,
+    EnforcedShare, Grant, HoldTerms, LimitFrom, Matcher, Mode, OnStoreFailure, Override, Part,
+    Pattern, Rule, RuleInfo, Share, TextPattern,
 };
 
 use crate::ratelimit::v1 as proto;
@@ -39,6 +39,7 @@ pub fn rule_message(rule: &Rule) -> proto::Rule {
         max_holds: reservable.map_or(0, |terms| terms.most),
         hold_share_ppm: hold_share(rule.holds),
         notify_at_ppm: rule.notify_at.iter().map(|share| share.millionths()).collect(),
+        limit_from: rule.limit_from.as_ref().map(LimitFrom::to_string).unwrap_or_default(),
         origin: Some(if is_default {
             origin(OriginKind::BuiltIn, "")
         } else {

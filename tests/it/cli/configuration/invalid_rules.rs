@@ -71,6 +71,20 @@ fn fields_that_do_not_belong_together_are_rejected_by_key() {
                 ("reservable: true", "reservable: not with sliding-window-log, which can't be in"),
                 ("algorithm: gcra, hold: 1s", "hold: only with reservable: true or concurrency"),
                 ("algorithm: gcra, max-holds: 5", "max-holds: only with reservable: true"),
+                (
+                    "algorithm: gcra, limit-from: attributes.a",
+                    "limit-from: only with fixed-window, sl",
+                ),
+                ("algorithm: token-bucket, limit-from: attributes.a", "limit-from: only with"),
+                ("algorithm: leaky-bucket, limit_from: attributes.a", "limit_from: only with"),
+                ("limit-from: daily", "limit-from: must be attributes.NAME or request"),
+                ("limit-from: 5", "limit-from: must be attributes.NAME or request"),
+                ("limit-from: attributes.", "limit-from: must be attributes.NAME or request"),
+                ("limit-from: attributes.a, on-change: reset", "limit-from: not with on-change"),
+                (
+                    "algorithm: fixed-window, post-paid: true, max-debt: 1, limit-from: attributes.a",
+                    "limit-from: not with max-debt",
+                ),
                 ("algorithm: gcra, hold-share: 20%", "hold-share: only with reservable: true"),
                 (
                     "algorithm: gcra, reservable: true, hold-share: 0.9999%",

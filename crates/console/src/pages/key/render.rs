@@ -143,7 +143,12 @@ impl KeyPage {
                     (rule_words::grant(&grant, &met.rule))
                     @if is_limit { ", " (rule_words::algorithm(met.rule.algorithm())) }
                     br;
-                    span.muted { (origin(&grant, met.met.grant_from())) }
+                    span.muted {
+                        (origin(&grant, met.met.grant_from()))
+                        @if !met.rule.limit_from.is_empty() {
+                            "; requests have limits of their own, from " (foreign(&met.rule.limit_from))
+                        }
+                    }
                 }
                 @if mode != RuleMode::Enforce && mode != RuleMode::Unspecified {
                     dt { "Mode" } dd { span.warn { (rule_words::mode(mode)) } }
@@ -208,6 +213,7 @@ const fn origin(grant: &Grant, from: GrantFrom) -> &'static str {
     match (from, &grant.kind) {
         (GrantFrom::Rule | GrantFrom::Unspecified, _) => "from the rule",
         (GrantFrom::RuleOverride, _) => "from an override in the rule",
+        (GrantFrom::Request, _) => "from the request",
         (GrantFrom::KeyOverride, Some(Kind::Banned(_))) => "from a ban of this key",
         (GrantFrom::KeyOverride, _) => "set for this key",
     }

@@ -4,7 +4,8 @@
 use axum::http::StatusCode;
 use axum::response::Response;
 use maud::{Markup, html};
-use rlaas_proto::ratelimit::admin::v1::{ApiKey, Project, UpdateProjectRequest};
+use prost_types::FieldMask;
+use rlaas_proto::ratelimit::admin::v1::{ApiKey, Project, UpdateKeyRequest, UpdateProjectRequest};
 
 use super::respond;
 use crate::calls::{CHANGE_TIME, field_of, id_of, project, within};
@@ -26,6 +27,10 @@ const GRACES: [FieldChoice; 6] = [
     ("2592000", "stays valid for 30 days", "2592000s"),
 ];
 const KEY: Field = Field::new("key", "key_id", FieldKind::Hidden);
+const ATTRIBUTES: Field = Field::new("attributes", "key.attributes", FieldKind::Attributes)
+    .labelled("Attributes")
+    .hint("What requests with the key have as attributes.key.NAME.")
+    .example("plan=pro, daily=500");
 pub(super) const SETTINGS: Form = Form::new(
     "project-update",
     "UpdateProjectRequest",
@@ -69,11 +74,18 @@ pub(super) const CREATE_KEY: Form = Form::new(
         Field::new("end", "key.expires_at", FieldKind::Time)
             .labelled("End (UTC)")
             .hint("Empty: it has none."),
+        ATTRIBUTES,
         Field::REASON,
     ],
     "Create API key",
 )
 .tone("primary");
+pub(super) const UPDATE_KEY: Form = Form::new(
+    "project-key-update",
+    "UpdateKeyRequest",
+    &[Field::PROJECT, KEY.at("key.id"), NAME.at("key.display_name"), ATTRIBUTES, Field::REASON],
+    "Save",
+);
 pub(super) const ROTATE_KEY: Form = Form::new(
     "project-key-rotate",
     "RotateKeyRequest",
@@ -128,6 +140,12 @@ pub(crate) async fn delete(visit: Visit) -> Response {
 pub(crate) async fn create_key(visit: Visit) -> Response {
     let created = try_create_key(&visit.visitor, &visit.fields).await;
     answer(visit, &CREATE_KEY, created).await
+}
+
+/// Changes the name and the attributes of a key.
+pub(crate) async fn update_key(visit: Visit) -> Response {
+    let updated = try_update_key(&visit.visitor, &visit.fields).await;
+    answer(visit, &UPDATE_KEY, updated).await
 }
 
 /// Replaces a key by a new one, and shows the secret of that.
@@ -215,6 +233,16 @@ async fn try_create_key(visitor: &Visitor, fields: &FormFields) -> Result<FormOu
     let (key, secret) = (created.key.unwrap_or_default(), created.secret);
     let new = NewSecret { project, key, secret, ..NewSecret::default() };
     Ok(FormOutcome::Secret(Box::new(new)))
+}
+
+async fn try_update_key(visitor: &Visitor, fields: &FormFields) -> Result<FormOutcome, PageError> {
+    let id = visitor.admin_in(fields)?;
+    let mut request: UpdateKeyRequest = UPDATE_KEY.message(fields)?;
+    let paths = vec!["display_name".to_owned(), "attributes".to_owned()];
+    request.update_mask = Some(FieldMask { paths });
+    let updated = visitor.projects().update_key(within(CHANGE_TIME, request)).await?.into_inner();
+    let outcome = format!("API key {} was saved.", updated.key.unwrap_or_default().id);
+    Ok(FormOutcome::Outcome(link(id), outcome))
 }
 
 async fn try_rotate_key(visitor: &Visitor, fields: &FormFields) -> Result<FormOutcome, PageError> {

@@ -5,9 +5,9 @@ use rlaas_proto::ratelimit::admin::v1::api_key::State;
 use rlaas_proto::ratelimit::admin::v1::{ApiKey, ListKeysRequest, ListKeysResponse};
 
 use super::ProjectPage;
-use super::forms::{CREATE_KEY, REVOKE_KEY, ROTATE_KEY};
+use super::forms::{CREATE_KEY, REVOKE_KEY, ROTATE_KEY, UPDATE_KEY};
 use crate::calls::{READ_TIME, within};
-use crate::form::{Form, FormPlace};
+use crate::form::{Form, FormPlace, attributes_of_text};
 use crate::page_error::PageError;
 use crate::table::Table;
 use crate::text::{folded, foreign, or_dash, time};
@@ -70,6 +70,7 @@ impl ProjectPage {
             .text("Key", |key| html! { span id={ "key-" (key.id) } { (foreign(&key.id)) } })
             .text("State", state_text)
             .text("End", |key| or_dash(key.expires_at.as_ref().map(|end| time(Some(end)))))
+            .text("Attributes", |key| or_dash(attributes_text(key).map(|text| folded(&text))))
             .text("Name", |key| folded(&key.display_name));
         let table =
             if self.is_admin { table.text("Change", |key| self.key_forms(key)) } else { table };
@@ -86,29 +87,48 @@ impl ProjectPage {
     }
 
     fn key_forms(&self, key: &ApiKey) -> Markup {
+        let attributes = attributes_text(key).unwrap_or_default();
         let refused =
             |form: &Form| self.refused(form).filter(|refused| refused.fields.get("key") == key.id);
         let render = |form: &Form, prefix: &str| {
             let prefix = format!("{prefix}-{}-", key.id);
-            let values = [("project", self.id()), ("key", &key.id), ("grace", "86400")];
+            let values = [
+                ("project", self.id()),
+                ("key", &key.id),
+                ("grace", "86400"),
+                ("name", &key.display_name),
+                ("attributes", &attributes),
+            ];
             let refused = refused(form);
             form.render(
                 "",
                 &FormPlace { frame: &self.frame, prefix: &prefix, values: &values, refused },
             )
         };
-        let is_refused = refused(&ROTATE_KEY).is_some() || refused(&REVOKE_KEY).is_some();
+        let forms = [&UPDATE_KEY, &ROTATE_KEY, &REVOKE_KEY];
+        let is_refused = forms.into_iter().any(|form| refused(form).is_some());
         let is_open = is_refused || self.shown_key == key.id;
         html! {
             @if key.state() == State::Active {
                 details id={ "change-" (key.id) } open[is_open] {
-                    summary { "Revoke or replace" span.hidden-text { " " (foreign(&key.id)) } }
+                    summary { "Change, revoke or replace" span.hidden-text { " " (foreign(&key.id)) } }
+                    @if attributes_of_text(&attributes).as_ref() == Some(&key.attributes) {
+                        (render(&UPDATE_KEY, "update"))
+                    } @else { p.hint { "Its attributes are changed by the command line: rlaas key set." } }
                     (render(&REVOKE_KEY, "revoke"))
                     @if key.replaced_by.is_empty() { (render(&ROTATE_KEY, "rotate")) }
                 }
             }
         }
     }
+}
+
+/// Returns the attributes of a key by name, as its form has them; `None` if it has none.
+fn attributes_text(key: &ApiKey) -> Option<String> {
+    let mut all: Vec<_> =
+        key.attributes.iter().map(|(name, value)| format!("{name}={value}")).collect();
+    all.sort_unstable();
+    (!all.is_empty()).then(|| all.join(", "))
 }
 
 /// Shows the state of a key.

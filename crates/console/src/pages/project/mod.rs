@@ -10,7 +10,7 @@ mod forms;
 pub(super) mod keys;
 pub(super) mod usage;
 
-pub(crate) use self::forms::{create_key, delete, revoke_key, rotate_key, update};
+pub(crate) use self::forms::{create_key, delete, revoke_key, rotate_key, update, update_key};
 pub(crate) use self::usage::download;
 
 use axum::http::StatusCode;

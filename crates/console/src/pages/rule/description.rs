@@ -33,6 +33,10 @@ impl RulePage {
                 @if rule.descriptor_rule.is_none() { dt { "Counts by" } dd { (key_by(&rule.key_by)) } }
                 dt { "Limit" } dd { (rule_words::rule_grant(rule)) }
                 dt { "Algorithm" } dd { (rule_words::algorithm(rule.algorithm())) }
+                @if !rule.limit_from.is_empty() {
+                    dt { "Limits of requests" }
+                    dd { "from " (foreign(&rule.limit_from)) ", in the place of that of the rule" }
+                }
                 @if rule.hold_share_ppm > 0 {
                     dt { "Reservations" }
                     dd { "hold at most " (share(rule.hold_share_ppm)) " of what a key may use at once" }

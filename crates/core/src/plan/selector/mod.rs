@@ -20,7 +20,7 @@ use thiserror::Error;
 
 use super::Hit;
 use crate::rules::descriptors::DescriptorRequest;
-use crate::rules::{InvalidRequest, Request, Violation};
+use crate::rules::{InvalidRequest, LimitFrom, Request, Violation};
 
 /// Names keys: at most [`Selector::MAX_KEYS`].
 #[derive(Clone, Copy, Debug)]
@@ -75,6 +75,8 @@ pub struct SelectedKey {
     pub parts: Vec<KeyPart>,
     /// Origin of the grant.
     pub grant_from: GrantSource,
+    /// Where requests of the rule have limits of their own.
+    pub limit_from: Option<LimitFrom>,
 }
 
 /// The origin of the grant to a key.
@@ -84,6 +86,8 @@ pub enum GrantSource {
     Rule,
     /// An override of the rule.
     RuleOverride,
+    /// The request itself.
+    Request,
     /// A grant that was set for the key at run time.
     KeyOverride,
 }

@@ -12,7 +12,7 @@ use crate::plan::{Hit, Plan, RuleIndex};
 use crate::rules::descriptors::{
     DescriptorRequest, HitsAddend, InvalidDescriptor, PlacedRule, RequestDescriptor,
 };
-use crate::rules::{Attributes, Hashing, Key, Part, Request, Rule, RuleSet};
+use crate::rules::{Attributes, Hashing, Key, OwnLimit, Part, Request, Rule, RuleSet};
 
 impl RuleSet {
     /// Returns the keys that a selector names, sorted by the name of their rule. None if the
@@ -161,14 +161,17 @@ impl RuleSet {
                 if rule.is_anchor(part) { value.to_owned() } else { hashing.show(part, value) }
             }),
         };
+        let is_own = hit.own_limit == OwnLimit::InForce;
         SelectedKey {
             rule: Arc::clone(&rule.name),
             hit: Hit { action: Action::Peek(Cost::ONE), ..hit },
             parts: rule.key_by.iter().map(part).collect(),
             grant_from: match rule.closest_override(request) {
                 Some(_) => GrantSource::RuleOverride,
+                None if is_own => GrantSource::Request,
                 None => GrantSource::Rule,
             },
+            limit_from: rule.limit_from.clone(),
         }
     }
 
@@ -262,6 +265,7 @@ impl RuleSet {
             parts: entries_of(hit.key.id(), self.hashing()).unwrap_or_default(),
             hit: Hit { action: Action::Peek(Cost::ONE), ..hit },
             grant_from: GrantSource::Rule,
+            limit_from: None,
         }
     }
 
@@ -295,13 +299,15 @@ impl RuleSet {
             max_holds: rule.holds.map(|terms| terms.most),
             cost_share: None,
             counted_by: None,
+            own_limit: OwnLimit::None,
+            hides_debt: false,
             mode: rule.mode,
             action: Action::Peek(Cost::ONE),
             key: placed.key_of(&entries, hashing),
         };
         let parts = entries_of(hit.key.id(), self.hashing()).unwrap_or_default();
         let (rule, grant_from) = (Arc::clone(&rule.name), GrantSource::Rule);
-        Some(SelectedKey { rule, hit, parts, grant_from })
+        Some(SelectedKey { rule, hit, parts, grant_from, limit_from: None })
     }
 
     fn named_rules(&self, name: &str) -> Result<NamedRules<'_>, SelectError> {

@@ -4,8 +4,9 @@ use smallvec::SmallVec;
 use thiserror::Error;
 
 use crate::algorithm::{Cost, Limit, LimitError, Window};
+use crate::calendar::{Calendar, CalendarUnit};
 use crate::clock::Micros;
-use crate::rules::{Grant, Request};
+use crate::rules::{Attributes, Grant, Request};
 
 /// A valid request: a domain and at least one descriptor.
 #[derive(Clone, Debug)]
@@ -34,7 +35,8 @@ impl RequestDescriptor<'_> {
         let cost = match self.hits {
             HitsAddend::Take(cost) | HitsAddend::Credit(cost) => cost,
         };
-        Request::of_entries(&self.entries, cost).in_project(project)
+        let request = Request::of_entries(&self.entries, cost).with_limit(self.limit.as_ref());
+        request.in_project(project)
     }
 }
 
@@ -55,6 +57,7 @@ pub struct LimitOverride {
 }
 
 impl LimitOverride {
+    const DAY: Micros = Micros::from_secs(86_400);
     /// Length of a month.
     pub const MONTH: Micros = Micros::from_secs(30 * 86_400);
 
@@ -84,6 +87,21 @@ impl LimitOverride {
             Some(limit) => (Grant::Limited(limit), month),
             None => (self.grant, self.window.into()),
         }
+    }
+
+    /// Returns the units per window of a rule; `None` if the limit has another window.
+    pub(crate) fn units_in(&self, window: Window) -> Option<u64> {
+        let days = |days| Micros::from_micros(days * Self::DAY.as_micros());
+        let length = match window.calendar().map(Calendar::unit) {
+            None => Some(window.length()),
+            Some(CalendarUnit::Day) => Some(Self::DAY),
+            Some(CalendarUnit::Week) => Some(days(7)),
+            Some(CalendarUnit::Month) => Some(Self::MONTH),
+            Some(CalendarUnit::Quarter) => None,
+            Some(CalendarUnit::Year) => Some(days(365)),
+        };
+        let is_same = length == Some(self.window);
+        is_same.then(|| self.grant.limit().map_or(0, Limit::units))
     }
 
     /// Returns the window; that of a limit of 0 too.
@@ -128,9 +146,13 @@ impl<'a> DescriptorRequest<'a> {
     }
 
     /// Returns this request in a project, whose rules alone decide it: each descriptor as
-    /// [`RequestDescriptor::request`] says. An empty one is none.
+    /// [`RequestDescriptor::request`] says, without entries that have the name of an attribute of an API key. An
+    /// empty one is none.
     #[must_use]
-    pub fn in_project(self, project: &'a str) -> Self {
+    pub fn in_project(mut self, project: &'a str) -> Self {
+        for descriptor in self.descriptors.iter_mut().filter(|_| !project.is_empty()) {
+            descriptor.entries.retain(|(name, _)| !name.starts_with(Attributes::OF_KEY));
+        }
         Self { project, ..self }
     }
 

@@ -120,6 +120,12 @@ impl RuleSpec {
         Self { notify_at: Field::Set(shares.into_iter().map(Percentage).collect()), ..self }
     }
 
+    /// Sets where requests have limits of their own: `attributes.NAME`, or `request` for that of a descriptor.
+    #[must_use]
+    pub fn limit_from(self, place: impl Into<String>) -> Self {
+        Self { limit_from: Field::Set(place.into()), ..self }
+    }
+
     /// Sets the most units of debt, after [`RuleSpec::post_paid`].
     #[must_use]
     pub fn max_debt(self, units: u64) -> Self {

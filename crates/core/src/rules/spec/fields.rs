@@ -236,6 +236,14 @@ impl RuleSpec {
         )
         .default("epoch"),
         BURST,
+        value::<String>(
+            "limit-from",
+            "Where requests have limits of their own, which count in the place of limit: attributes.NAME, an \
+             attribute of a caller that is trusted or of an API key (attributes.key.NAME), a whole number from 0 to \
+             the most of the algorithm; or request, the limit of Envoy's descriptor in a project, of the same \
+             window. Others are ignored, and limit counts. Only with fixed-window, sliding-window-counter and \
+             sliding-window-log.",
+        ),
         value::<u64>(
             "cost",
             "Units that each request takes, whatever cost it has itself; a request may name the rule in its \

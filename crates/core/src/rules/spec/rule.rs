@@ -15,7 +15,8 @@ use super::{
 use crate::algorithm::{Algorithm, Cost, Limit, OnChange, Window, WindowFrom};
 use crate::clock::Micros;
 use crate::rules::{
-    EnforcedShare, Grant, Matcher, Mode, Override, Part, Pattern, Percentage, Rule, RuleMode, Share,
+    EnforcedShare, Grant, LimitFrom, Matcher, Mode, Override, Part, Pattern, Percentage, Rule,
+    RuleMode, Share,
 };
 
 /// Most bytes of the endpoint in a name that is made from it.
@@ -32,6 +33,9 @@ const PERCENTAGE: &str = "must be a percentage from 0% to 100%, such as 25%";
 const WINDOW_FROM: &str = "must be epoch or first-use";
 const NOTIFY_AT: &str = "must be 1 to 5 percentages from 1% to 100%, such as [80%, 100%]";
 const MAX_THRESHOLDS: usize = 5;
+const LIMIT_FROM: &str = "must be attributes.NAME or request";
+const LIMIT_FROM_ALGORITHM: &str =
+    "only with fixed-window, sliding-window-counter or sliding-window-log";
 const ON_CHANGE: &str = "must be keep-used, keep-left, scale or reset";
 pub(super) const COSTS: Whole = Whole { from: 1, to: u32::MAX as u64 };
 pub(super) const UNITS: Whole = Whole { from: 0, to: Limit::MAX_COUNTED };
@@ -91,6 +95,10 @@ pub struct RuleSpec {
     /// Units at once, for algorithms that have a burst; by default the units per window.
     #[cfg_attr(feature = "serde", serde(skip_serializing_if = "Field::is_unset"))]
     pub burst: Field<u64>,
+    /// Where requests have limits of their own: `attributes.NAME`, or `request` for the limit of a descriptor.
+    #[cfg_attr(feature = "serde", serde(alias = "limit_from"))]
+    #[cfg_attr(feature = "serde", serde(skip_serializing_if = "Field::is_unset"))]
+    pub limit_from: Field<String>,
     /// Units that each request takes, whatever it says itself: 1 to 2^32 - 1.
     #[cfg_attr(feature = "serde", serde(skip_serializing_if = "Field::is_unset"))]
     pub cost: Field<u64>,
@@ -341,6 +349,7 @@ impl RuleSpec {
             problems.add("enforce", "requires mode: enforce");
         }
         let on_change = self.build_on_change(rate, problems);
+        let limit_from = self.build_limit_from(rate, anchor_from.as_deref(), problems);
         let overridable = problems.read("overridable", self.overridable, BOOLEAN);
         let failure = StoreFailureSpec::from(self).build(problems);
         let near_limit = problems.read("near-limit", self.near_limit, SHARE);
@@ -370,6 +379,7 @@ impl RuleSpec {
             grant,
             window: rate.window,
             anchor_from,
+            limit_from: limit_from.ok()?,
             overrides,
             overridable: overridable.ok()? == Some(true),
             cost: cost.ok()?.or(has_slots.then_some(Cost::ONE)),
@@ -478,6 +488,40 @@ impl RuleSpec {
             problems.add("on-store-failure", "must be error, allow or deny with concurrency");
         }
         RateSpec { window: Field::Set(Limit::MIN_WINDOW.into()), ..rate }
+    }
+
+    /// Reads where requests have limits of their own: beside a count that is compared with a limit.
+    fn build_limit_from(
+        &self,
+        rate: Option<Rate>,
+        anchor_from: Option<&str>,
+        problems: &mut Problems,
+    ) -> Result<Option<LimitFrom>, InvalidField> {
+        let is_place = |text: &String| LimitFrom::from_text(text).is_some();
+        let text = problems.check("limit-from", &self.limit_from, LIMIT_FROM, is_place)?;
+        let Some(from) = text.and_then(|text| LimitFrom::from_text(text)) else { return Ok(None) };
+        let compares_counts = |rate: &Rate| {
+            let (has_burst, has_slots) = (rate.algorithm.has_burst(), rate.algorithm.has_slots());
+            !has_burst && !has_slots
+        };
+        if rate.is_some_and(|rate| !compares_counts(&rate)) {
+            problems.add("limit-from", LIMIT_FROM_ALGORITHM);
+        }
+        if self.limit.value() == Some(&0) {
+            problems.add("limit", "must be at least 1 with limit-from");
+        }
+        for (name, is_set) in
+            [("on-change", !self.on_change.is_unset()), ("max-debt", !self.max_debt.is_unset())]
+        {
+            if is_set {
+                problems.add("limit-from", format!("not with {name}"));
+            }
+        }
+        if matches!((&from, anchor_from), (LimitFrom::Attribute(name), Some(anchor)) if **name == *anchor)
+        {
+            problems.add("limit-from", "must not be the attribute of calendar.anchor-from");
+        }
+        Ok(Some(from))
     }
 
     fn build_cost(&self, problems: &mut Problems) -> Result<Option<Cost>, InvalidField> {

@@ -434,6 +434,7 @@ mod tests {
                 field(any::<u64>()),
                 field(any::<bool>()),
                 field(shares.clone().prop_map(Percentage)),
+                field(text()),
                 field(prop::collection::vec(shares.clone().prop_map(Percentage), 0..4)),
             ),
             prop::collection::vec(exception(), 0..3),
@@ -444,7 +445,7 @@ mod tests {
             let (local_share, on_store_failure, fail_open, breaker_opens_rule, near_limit) =
                 failure;
             let (shadow, mode, enforce, on_change, overridable, later, overrides) = rest;
-            let (cost, post_paid, max_debt, reservable, hold_share, notify_at) = later;
+            let (cost, post_paid, max_debt, reservable, hold_share, limit_from, notify_at) = later;
             RuleSpec {
                 version,
                 name,
@@ -457,6 +458,7 @@ mod tests {
                 calendar: CalendarSpec::default(),
                 window_from,
                 burst,
+                limit_from,
                 cost,
                 post_paid,
                 max_debt,
