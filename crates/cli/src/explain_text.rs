@@ -178,9 +178,6 @@ fn granted(rule: &RuleExplanation) -> String {
     let place = rule.state.as_ref().map_or("", |state| &*state.limit_from);
     let from = match rule.grant_from() {
         GrantFrom::Request => format!("from {}", text::value(place)),
-        GrantFrom::Rule if !place.is_empty() => {
-            format!("by {from}: no limit in {} counts", text::value(place))
-        }
         _ => format!("by {from}"),
     };
     let algorithm = rule.decision.as_ref().and_then(|decided| {

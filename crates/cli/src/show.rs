@@ -49,7 +49,9 @@ pub(crate) fn by_name(name: &str) -> Show {
         "state_of_key" => |key| look_up::state(&message(key).unwrap_or_default()),
         "change_of_key" => |key| look_up::change(&message(key).unwrap_or_default()),
         "revocation" => revocation,
-        "attributes_of_key" => attributes_of_key,
+        "attributes_of_key" => {
+            |key| text::words(&message::<ApiKey>(key).unwrap_or_default().attribute_words())
+        }
         "instance" => instance,
         "reported" => reported,
         "at_least" => at_least,
@@ -140,18 +142,6 @@ fn old_and_new(value: &Value) -> String {
         0 => text::words(&entry.old_and_new(text::units)),
         revision => format!("revision {revision}"),
     }
-}
-
-/// The attributes of an API key, by name.
-fn attributes_of_key(value: &Value) -> String {
-    let key: ApiKey = message(value).unwrap_or_default();
-    let mut all: Vec<_> = key
-        .attributes
-        .iter()
-        .map(|(name, value)| format!("{}={}", text::value(name), text::value(value)))
-        .collect();
-    all.sort_unstable();
-    if all.is_empty() { "-".to_owned() } else { all.join(", ") }
 }
 
 /// The command that ends an API key.

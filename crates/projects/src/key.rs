@@ -67,15 +67,6 @@ pub struct NewKey {
     pub attributes: BTreeMap<String, String>,
 }
 
-/// Changes of a key. `None`: the field stays as it is.
-#[derive(Clone, Debug, Default, PartialEq, Eq)]
-pub struct KeyEdit {
-    /// Name for people.
-    pub display_name: Option<String>,
-    /// All attributes.
-    pub attributes: Option<BTreeMap<String, String>>,
-}
-
 /// The reason why the keys of a project cannot be changed as requested.
 #[derive(Clone, Copy, Debug, Error, PartialEq, Eq)]
 pub enum ApiKeyError {
@@ -91,12 +82,6 @@ pub enum ApiKeyError {
     /// Another key of the project has this id: generate another one.
     #[error("the id of the API key is taken")]
     IdTaken,
-    /// The keys have more attributes than there is space for.
-    #[error(
-        "the attributes of all keys of a project must be at most {} bytes in JSON",
-        Project::MAX_ATTRIBUTES_LEN
-    )]
-    LongAttributes,
     /// A field is not valid.
     #[error(transparent)]
     Invalid(#[from] InvalidProject),
@@ -186,7 +171,7 @@ impl Project {
     /// # Errors
     ///
     /// [`InvalidProject::ExpiresAt`], [`InvalidProject::Attributes`], [`ApiKeyError::TooMany`],
-    /// [`ApiKeyError::IdTaken`], [`ApiKeyError::LongAttributes`]. The project must then not be used.
+    /// [`ApiKeyError::IdTaken`]. The project must then not be used.
     pub fn create_key(
         &mut self,
         key: NewKey,
@@ -196,7 +181,6 @@ impl Project {
         if key.expires_at.is_some_and(|end| end <= now) {
             return Err(InvalidProject::ExpiresAt.into());
         }
-        check_attributes(&key.attributes)?;
         self.forget_ended_keys(now);
         let is_counted =
             |key: &&ApiKey| key.state(now) == ApiKeyState::Active && key.replaced_by.is_none();
@@ -206,7 +190,7 @@ impl Project {
         self.check_id(secret)?;
         let key = ApiKey::new(secret, key, now);
         self.keys.push(key.clone());
-        self.check_attributes_len()?;
+        self.check_attributes()?;
         Ok(key)
     }
 
@@ -242,20 +226,20 @@ impl Project {
         previous.expires_at = Some(previous.expires_at.map_or(end, |own| own.min(end)));
         let previous = previous.clone();
         self.keys.push(new.clone());
-        self.check_attributes_len()?;
+        self.check_attributes()?;
         Ok((new, previous))
     }
 
-    /// Changes a key.
+    /// Replaces the attributes of a key.
     ///
     /// # Errors
     ///
-    /// [`InvalidProject`], [`ApiKeyError::NotFound`], [`ApiKeyError::Ended`], [`ApiKeyError::LongAttributes`]. The
-    /// project must then not be used.
-    pub fn edit_key(
+    /// [`InvalidProject::Attributes`], [`ApiKeyError::NotFound`], [`ApiKeyError::Ended`]. The project must then not be
+    /// used.
+    pub fn set_attributes(
         &mut self,
         id: &str,
-        edit: KeyEdit,
+        attributes: BTreeMap<String, String>,
         now: Timestamp,
     ) -> Result<ApiKey, ApiKeyError> {
         let position = self.position(id)?;
@@ -263,18 +247,9 @@ impl Project {
         if key.state(now) != ApiKeyState::Active {
             return Err(ApiKeyError::Ended);
         }
-        if let Some(name) = edit.display_name {
-            if name.len() > Self::MAX_NAME_LEN {
-                return Err(InvalidProject::DisplayName.into());
-            }
-            key.display_name = name;
-        }
-        if let Some(attributes) = edit.attributes {
-            check_attributes(&attributes)?;
-            key.attributes = attributes;
-        }
+        key.attributes = attributes;
         let key = key.clone();
-        self.check_attributes_len()?;
+        self.check_attributes()?;
         Ok(key)
     }
 
@@ -315,11 +290,20 @@ impl Project {
         }
     }
 
-    fn check_attributes_len(&self) -> Result<(), ApiKeyError> {
-        let len =
-            |key: &ApiKey| serde_json::to_string(&key.attributes).map_or(0, |text| text.len());
-        let sum: usize = self.keys.iter().filter(|key| !key.attributes.is_empty()).map(len).sum();
-        if sum > Self::MAX_ATTRIBUTES_LEN { Err(ApiKeyError::LongAttributes) } else { Ok(()) }
+    fn check_attributes(&self) -> Result<(), InvalidProject> {
+        let is_valid = |(name, value): (&String, &String)| {
+            (1..=Request::MAX_ATTRIBUTE_NAME).contains(&name.len())
+                && value.len() <= ApiKey::MAX_ATTRIBUTE_VALUE
+        };
+        let mut len = 0;
+        for ApiKey { attributes, .. } in self.keys.iter().filter(|key| !key.attributes.is_empty()) {
+            len += serde_json::to_string(attributes).map_or(usize::MAX, |text| text.len());
+            let are_few = attributes.len() <= Request::MAX_KEY_ATTRIBUTES;
+            if !are_few || !attributes.iter().all(is_valid) || len > Self::MAX_ATTRIBUTES_LEN {
+                return Err(InvalidProject::Attributes);
+            }
+        }
+        Ok(())
     }
 
     fn position(&self, id: &str) -> Result<usize, ApiKeyError> {
@@ -330,15 +314,6 @@ impl Project {
         let is_taken = self.keys.iter().any(|key| key.id == secret.id());
         if is_taken { Err(ApiKeyError::IdTaken) } else { Ok(()) }
     }
-}
-
-fn check_attributes(attributes: &BTreeMap<String, String>) -> Result<(), InvalidProject> {
-    let is_valid = |(name, value): (&String, &String)| {
-        (1..=Request::MAX_ATTRIBUTE_NAME).contains(&name.len())
-            && value.len() <= ApiKey::MAX_ATTRIBUTE_VALUE
-    };
-    let is_few = attributes.len() <= Request::MAX_KEY_ATTRIBUTES;
-    if is_few && attributes.iter().all(is_valid) { Ok(()) } else { Err(InvalidProject::Attributes) }
 }
 
 #[cfg(test)]
@@ -465,15 +440,15 @@ mod tests {
         // As JSON each of these bytes takes six.
         let long = project.clone().create_key(new("\u{1}"), &second, at(0)).map(|_| ());
         assert_eq!(long, Ok(()));
-        let edit = KeyEdit { attributes: Some(attributes("\u{1}")), ..KeyEdit::default() };
         let mut full = project.clone();
-        full.edit_key(first.id(), edit.clone(), at(0)).expect("a key");
+        full.set_attributes(first.id(), attributes("\u{1}"), at(0)).expect("a key");
         full.create_key(new("\u{1}"), &second, at(0)).expect("a key");
         let more = full.clone().rotate_key(first.id(), DAY, &secret(), at(0));
-        assert_eq!(more.err(), Some(ApiKeyError::LongAttributes));
+        assert_eq!(more.err(), Some(InvalidProject::Attributes.into()));
         full.revoke_key(first.id(), at(0)).expect("a key");
         full.rotate_key(second.id(), DAY, &secret(), at(1)).expect("space for the attributes");
-        assert_eq!(full.edit_key(first.id(), edit, at(1)).err(), Some(ApiKeyError::Ended));
+        let ended = full.clone().set_attributes(first.id(), BTreeMap::new(), at(1));
+        assert_eq!(ended.err(), Some(ApiKeyError::Ended));
         let stored = serde_json::to_string(&full).expect("JSON");
         assert_eq!(serde_json::from_str::<Project>(&stored).expect("a project"), full);
     }

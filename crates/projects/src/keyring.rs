@@ -301,24 +301,17 @@ impl SharedKeys {
     }
 }
 
-/// Returns an attribute of a key as requests have it.
-fn attribute((name, value): (&String, &String)) -> (String, String) {
-    (format!("{}{name}", Attributes::OF_KEY), value.clone())
-}
-
 impl HeldKey {
     fn new(
         project: ProjectId,
         key: &ApiKey,
         requests: Arc<OnceLock<Arc<RequestCounters>>>,
     ) -> Self {
+        let name = |name: &String| format!("{}{name}", Attributes::OF_KEY);
+        let attributes = key.attributes.iter().map(|(own, value)| (name(own), value.clone()));
+        let attributes = attributes.collect();
         Self {
-            holder: Arc::new(KeyHolder {
-                project,
-                line: key.line.clone(),
-                attributes: key.attributes.iter().map(attribute).collect(),
-                requests,
-            }),
+            holder: Arc::new(KeyHolder { project, line: key.line.clone(), attributes, requests }),
             digest: key.digest,
             tag: OnceLock::new(),
             expires_at: key.expires_at,

@@ -17,7 +17,7 @@ pub mod usage;
 
 pub use etag::Etag;
 pub use history::{History, Revision, RevisionNumber, differences};
-pub use key::{ApiKey, ApiKeyError, ApiKeyState, KeyDigest, KeyEdit, NewKey};
+pub use key::{ApiKey, ApiKeyError, ApiKeyState, KeyDigest, NewKey};
 pub(crate) use keyring::KeyRequests;
 pub use keyring::{KeyUse, Keyring};
 pub use project::{InvalidProject, Project, ProjectUnmatched};

@@ -2,7 +2,7 @@
 
 use rlaas_auth::{InvalidProjectId, ProjectId};
 use rlaas_core::clock::Timestamp;
-use rlaas_core::rules::{Request, Unmatched, Violation};
+use rlaas_core::rules::{Unmatched, Violation};
 use serde::{Deserialize, Serialize};
 use thiserror::Error;
 
@@ -92,11 +92,8 @@ impl InvalidProject {
             }
             Self::ExpiresAt => ("expires_at", "must be in the future".into()),
             Self::Attributes => {
-                let (most, name) = (Request::MAX_KEY_ATTRIBUTES, Request::MAX_ATTRIBUTE_NAME);
-                let value = ApiKey::MAX_ATTRIBUTE_VALUE;
-                let must = format!(
-                    "must have at most {most} entries, with 1 to {name} bytes per name and at most {value} per value"
-                );
+                let must = "must have at most 16 entries, of 1 to 64 bytes per name and at most 256 per value; \
+                            those of all keys of a project at most 64 KiB in JSON";
                 ("attributes", must.into())
             }
             Self::Grace => ("grace", "must be 0 s to 30 d".into()),

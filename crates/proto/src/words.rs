@@ -122,6 +122,13 @@ impl ApiKey {
             State::Unspecified => "unknown",
         }
     }
+
+    /// Returns the attributes by name, as `daily=500, plan=pro`; empty without any.
+    pub fn attribute_words(&self) -> String {
+        let pair = |(name, value): (&String, &String)| format!("{name}={value}");
+        let all: BTreeSet<String> = self.attributes.iter().map(pair).collect();
+        all.into_iter().collect::<Vec<_>>().join(", ")
+    }
 }
 
 impl AuditEntry {

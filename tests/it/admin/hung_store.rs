@@ -59,6 +59,7 @@ fn request(name: &str) -> Value {
         "CreateProject" => json!({"project": {"id": "new"}, "requestId": "4"}),
         "UpdateProject" => json!({"project": {"id": "shop", "displayName": "Shop"}}),
         "CreateKey" => json!({"projectId": "shop", "requestId": "5"}),
+        "UpdateKey" => json!({"projectId": "shop", "key": {"id": "KEY", "attributes": {"a": "b"}}}),
         "RotateKey" | "RevokeKey" => json!({"projectId": "shop", "keyId": "KEY"}),
         "CreateRule" => json!({"projectId": "shop", "rule": rule}),
         "GetRule" | "DeleteRule" => json!({"projectId": "shop", "ruleName": "login"}),

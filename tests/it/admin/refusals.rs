@@ -56,6 +56,7 @@ DeleteProject {"projectId":"none","etag":"0123456789abcdef","reason":"test"}
 CreateKey {"projectId":"shop","key":{"displayName":"web","environment":"test","expiresAt":"2100-01-01T00:00:00Z"},"requestId":"key","reason":"test"}
 ListKeys {"projectId":"shop","pageSize":9,"pageToken":"9.a"}
 ListKeys {"projectId":"-","keyId":"KEY"}
+UpdateKey {"projectId":"shop","key":{"id":"KEY","attributes":{"plan":"pro"}},"updateMask":"attributes","reason":"test"}
 RotateKey {"projectId":"shop","keyId":"KEY","grace":"60s","requestId":"rotate","reason":"test"}
 RevokeKey {"projectId":"shop","keyId":"none","reason":"test"}
 CreateRule {"projectId":"blog","rule":{"name":"full","matchers":[{"part":"resource","anyOf":["/a"]}],"keyBy":["user_id","resource"],"maxRequests":"9","window":"60s","algorithm":"GCRA","burst":"9","mode":"RULE_MODE_SHADOW","onStoreFailure":"ON_STORE_FAILURE_DENY","nearLimitPpm":500000,"overrides":[{"matchers":[{"part":"user_id","anyOf":["bob"]}],"grant":{"limit":"7"}}]},"reason":"test"}

@@ -132,6 +132,7 @@ key create shop --expires 90d
 key create _
 key create shop --expires soon
 key list shop
+key set shop KEY --attribute plan=pro --reason upgrade
 key list blog
 key find KEY
 key find nothing0

@@ -11,7 +11,7 @@ use rlaas::algorithm::{Algorithm, Cost, Decision, Limit};
 use rlaas::clock::{Deadline, Micros, Timestamp};
 use rlaas::control::{KeyGrant, OverrideChange, OverrideKind};
 use rlaas::plan::{Selector, SelectorTarget};
-use rlaas::rules::{Costs, Grant, Request, Rule, RuleSet};
+use rlaas::rules::{Costs, Grant, Request, Rule, RuleSet, Unmatched};
 use rlaas::store::{Action, MemorySettings};
 use rlaas_limiter::{CheckError, KeyChange, OpenReservation, Settling, Verdict};
 use rlaas_testkit::redis::RedisServer;
@@ -43,7 +43,7 @@ const VALUES: [(&str, Option<u64>); 12] = [
 
 /// A rule without its limit.
 #[derive(Clone, Copy, Debug)]
-struct Kind {
+struct KindOfRule {
     algorithm: &'static str,
     window: &'static str,
     window_us: u64,
@@ -54,15 +54,15 @@ struct Kind {
 
 #[derive(Clone, Debug)]
 pub(super) struct OwnLimitCase {
-    kinds: Vec<Kind>,
+    kinds: Vec<KindOfRule>,
     units: u64,
     by_file: Option<u64>,
-    acts: Vec<(i64, Act)>,
+    acts: Vec<(i64, OwnLimitAct)>,
 }
 
 /// Who asks for how much, and says what of a limit.
 #[derive(Clone, Copy, Debug)]
-struct Asked {
+struct OwnLimitRequest {
     user: u8,
     cost: u32,
     daily: Option<(&'static str, Option<u64>)>,
@@ -70,10 +70,10 @@ struct Asked {
 }
 
 #[derive(Clone, Debug)]
-enum Act {
-    Check(Asked),
-    Report(Asked),
-    Reserve(Asked, u64),
+enum OwnLimitAct {
+    Check(OwnLimitRequest),
+    Report(OwnLimitRequest),
+    Reserve(OwnLimitRequest, u64),
     Extend { which: prop::sample::Index, cost: u32 },
     Settle { which: prop::sample::Index, actual: Option<u32>, counts_ended: bool },
     Override { user: u8, grant: KeyGrant, seconds: u64 },
@@ -82,7 +82,7 @@ enum Act {
     Reset { user: u8 },
 }
 
-fn kind(later: &'static [&'static str]) -> impl Strategy<Value = Kind> {
+fn kind(later: &'static [&'static str]) -> impl Strategy<Value = KindOfRule> {
     let windows = vec![
         ("fixed-window", "window: 60s", 60),
         ("fixed-window", "window: 60s", 60),
@@ -99,14 +99,14 @@ fn kind(later: &'static [&'static str]) -> impl Strategy<Value = Kind> {
     );
     parts.prop_map(|((algorithm, window, seconds), later, mode)| {
         let later = if algorithm == "sliding-window-log" { "" } else { later };
-        Kind { algorithm, window, window_us: seconds * 1_000_000, later, mode }
+        KindOfRule { algorithm, window, window_us: seconds * 1_000_000, later, mode }
     })
 }
 
-fn asked() -> impl Strategy<Value = Asked> {
+fn asked() -> impl Strategy<Value = OwnLimitRequest> {
     let daily = prop::option::weighted(0.7, prop::sample::select(VALUES.to_vec()));
     let parts = (0..=2_u8, prop_oneof![4 => Just(1), 3 => 0..=5_u32, 1 => 0..=60_u32], daily);
-    (parts, prop::bool::weighted(0.15)).prop_map(|((user, cost, daily), dry_run)| Asked {
+    (parts, prop::bool::weighted(0.15)).prop_map(|((user, cost, daily), dry_run)| OwnLimitRequest {
         user,
         cost,
         daily,
@@ -114,7 +114,7 @@ fn asked() -> impl Strategy<Value = Asked> {
     })
 }
 
-fn act(reserves: bool) -> impl Strategy<Value = Act> {
+fn act(reserves: bool) -> impl Strategy<Value = OwnLimitAct> {
     let user = || 0..=2_u8;
     let which = any::<prop::sample::Index>;
     let grant = prop_oneof![
@@ -124,22 +124,22 @@ fn act(reserves: bool) -> impl Strategy<Value = Act> {
     ];
     let weight = if reserves { 6 } else { 0 };
     prop_oneof![
-        8 => asked().prop_map(Act::Check),
-        2 => asked().prop_map(Act::Report),
-        weight => (asked(), 1..=100_u64).prop_map(|(asked, seconds)| Act::Reserve(asked, seconds)),
-        weight / 3 => (which(), 0..=9_u32).prop_map(|(which, cost)| Act::Extend { which, cost }),
+        8 => asked().prop_map(OwnLimitAct::Check),
+        2 => asked().prop_map(OwnLimitAct::Report),
+        weight => (asked(), 1..=100_u64).prop_map(|(asked, seconds)| OwnLimitAct::Reserve(asked, seconds)),
+        weight / 3 => (which(), 0..=9_u32).prop_map(|(which, cost)| OwnLimitAct::Extend { which, cost }),
         weight / 2 => (which(), prop::option::weighted(0.7, 0..=60_u32), any::<bool>())
-            .prop_map(|(which, actual, counts_ended)| Act::Settle { which, actual, counts_ended }),
+            .prop_map(|(which, actual, counts_ended)| OwnLimitAct::Settle { which, actual, counts_ended }),
         1 => (user(), grant, 1..=100_u64)
-            .prop_map(|(user, grant, seconds)| Act::Override { user, grant, seconds }),
-        1 => user().prop_map(|user| Act::Clear { user }),
-        1 => (user(), 0..=9_u32).prop_map(|(user, units)| Act::Refund { user, units }),
-        1 => user().prop_map(|user| Act::Reset { user }),
+            .prop_map(|(user, grant, seconds)| OwnLimitAct::Override { user, grant, seconds }),
+        1 => user().prop_map(|user| OwnLimitAct::Clear { user }),
+        1 => (user(), 0..=9_u32).prop_map(|(user, units)| OwnLimitAct::Refund { user, units }),
+        1 => user().prop_map(|user| OwnLimitAct::Reset { user }),
     ]
 }
 
 fn case(
-    kinds: impl Strategy<Value = Vec<Kind>>,
+    kinds: impl Strategy<Value = Vec<KindOfRule>>,
     reserves: bool,
 ) -> impl Strategy<Value = OwnLimitCase> {
     let micros = prop_oneof![
@@ -191,7 +191,7 @@ impl OwnLimitCase {
         }));
         let from = if by_override { "" } else { ", limit-from: attributes.daily" };
         let rules = kinds.iter().enumerate().map(|(index, kind)| {
-            let Kind { algorithm, window, later, mode, .. } = kind;
+            let KindOfRule { algorithm, window, later, mode, .. } = kind;
             let text = format!(
                 "{{name: r{index}, algorithm: {algorithm}, limit: {units}, {window}{later}{mode}{from}, \
                  overridable: true, overrides: [{}]}}",
@@ -203,7 +203,8 @@ impl OwnLimitCase {
         });
         let wide = Limit::new(Limit::MAX_UNITS, Limit::MAX_WINDOW).expect("a valid limit");
         let default = Rule::new_default(Algorithm::Gcra, wide);
-        RuleSet::new(Rule { overridable: true, ..default }, rules.collect())
+        // Beside a rule that is not enforced the default rule would decide, too.
+        RuleSet::new(default, rules.collect()).with_unmatched(Unmatched::Allow)
     }
 
     /// Returns a limiter on memory, with one shard: it sees the same sequence of calls as Redis.
@@ -230,7 +231,7 @@ impl Time {
 }
 
 /// Calls `ask` with the request.
-async fn asking<T>(asked: Asked, ask: impl AsyncFnOnce(&Request<'_>) -> T) -> T {
+async fn asking<T>(asked: OwnLimitRequest, ask: impl AsyncFnOnce(&Request<'_>) -> T) -> T {
     let user = asked.user.to_string();
     let pairs = [("daily", asked.daily.map_or("", |(text, _)| text))];
     let request = Request::user(&user).cost(asked.cost);
@@ -240,20 +241,21 @@ async fn asking<T>(asked: Asked, ask: impl AsyncFnOnce(&Request<'_>) -> T) -> T 
 }
 
 /// Decides an act that needs no reservation. Returns the decisions.
-async fn decide(service: &Service, act: &Act) -> Result<Verdict, CheckError> {
+async fn decide(service: &Service, act: &OwnLimitAct) -> Result<Verdict, CheckError> {
     let limiter = &service.limiter;
     match act {
-        Act::Report(asked) => {
+        OwnLimitAct::Report(asked) => {
             asking(*asked, async |request| {
                 let reported = limiter.report(request, Deadline::NEVER).await;
                 reported.map(|reported| reported.verdict)
             })
             .await
         }
-        Act::Check(asked) => {
+        OwnLimitAct::Check(asked) => {
             asking(*asked, async |request| limiter.check(request, Deadline::NEVER).await).await
         }
-        _ => unreachable!("only these decide"),
+        // What has not decided is made smaller to one of the others.
+        _ => Err(CheckError::NoReservation),
     }
 }
 
@@ -273,15 +275,15 @@ async fn change(service: &Service, user: u8, change: Option<&KeyChange>) -> Vec<
     states.into_iter().map(|state| state.decision).collect()
 }
 
-fn key_change(act: &Act) -> Option<(u8, KeyChange)> {
+fn key_change(act: &OwnLimitAct) -> Option<(u8, KeyChange)> {
     Some(match act {
-        Act::Override { user, grant, seconds } => {
+        OwnLimitAct::Override { user, grant, seconds } => {
             let change = OverrideChange::new(*grant, Micros::from_secs(*seconds), b"why");
             (*user, KeyChange::SetOverride(change.expect("a change")))
         }
-        Act::Clear { user } => (*user, KeyChange::ClearOverride(OverrideKind::Both)),
-        Act::Refund { user, units } => (*user, KeyChange::Refund(Cost::new(*units))),
-        Act::Reset { user } => (*user, KeyChange::Reset),
+        OwnLimitAct::Clear { user } => (*user, KeyChange::ClearOverride(OverrideKind::Both)),
+        OwnLimitAct::Refund { user, units } => (*user, KeyChange::Refund(Cost::new(*units))),
+        OwnLimitAct::Reset { user } => (*user, KeyChange::Reset),
         _ => return None,
     })
 }
@@ -289,7 +291,7 @@ fn key_change(act: &Act) -> Option<(u8, KeyChange)> {
 /// The reference model of one rule.
 struct Expected {
     model: Model,
-    kind: Kind,
+    kind: KindOfRule,
     algorithm: Algorithm,
     window: Micros,
     by_file: bool,
@@ -332,8 +334,8 @@ impl Expected {
     }
 
     /// Returns the decision on an action by the limit of a request, as callers see it.
-    fn act(&mut self, now: Timestamp, asked: Asked, action: Action) -> Decision {
-        let Asked { user, daily, .. } = asked;
+    fn act(&mut self, now: Timestamp, asked: OwnLimitRequest, action: Action) -> Decision {
+        let OwnLimitRequest { user, daily, .. } = asked;
         let most = self.algorithm.max_units();
         let own = daily.and_then(|(_, units)| units).filter(|units| *units <= most);
         let own = own.filter(|_| !self.by_file || user != BY_FILE);
@@ -366,7 +368,7 @@ impl Expected {
     }
 
     fn look(&mut self, user: u8, now: Timestamp) -> Decision {
-        let asked = Asked { user, cost: 1, daily: None, dry_run: true };
+        let asked = OwnLimitRequest { user, cost: 1, daily: None, dry_run: true };
         self.act(now, asked, Action::Peek(Cost::ONE))
     }
 
@@ -408,11 +410,11 @@ pub(super) async fn run(
             (decide(&services[0], act).await, decide(&services[1], act).await);
         prop_assert_eq!(shown(&on_memory), shown(&on_redis), "memory and Redis: {}", &context);
         let Ok(verdict) = on_memory else { continue };
-        let (Act::Check(asked) | Act::Report(asked)) = act else { continue };
+        let (OwnLimitAct::Check(asked) | OwnLimitAct::Report(asked)) = act else { continue };
         let cost = Cost::new(asked.cost);
         let action = match act {
             _ if asked.dry_run => Action::Peek(cost),
-            Act::Report(_) => Action::Report(cost),
+            OwnLimitAct::Report(_) => Action::Report(cost),
             _ => Action::Take(cost),
         };
         let model = expected.act(now, *asked, action);
@@ -428,9 +430,9 @@ pub(super) async fn run(
 }
 
 /// A reservation as each limiter has it, and its request.
-struct Reserved {
+struct HeldRequest {
     open: [OpenReservation; 3],
-    asked: Asked,
+    asked: OwnLimitRequest,
 }
 
 /// Runs a case with reservations. Returns how many were made by limits of requests.
@@ -441,13 +443,13 @@ pub(super) async fn run_with_reservations(
     server.query::<()>(&["FLUSHALL"]);
     let redis = Service::on_redis(case.rules(false), Arc::clone(server));
     let services = [case.on_memory(false), redis, case.on_memory(true)];
-    let (mut reserved, mut time, mut own): (Vec<Reserved>, _, _) = (Vec::new(), Time::START, 0);
+    let (mut reserved, mut time, mut own): (Vec<HeldRequest>, _, _) = (Vec::new(), Time::START, 0);
     for (micros, act) in &case.acts {
         if *micros < 0 {
             // Memory does not note the time of a call that finds no reservation.
-            let look = Asked { user: 0, cost: 0, daily: None, dry_run: false };
+            let look = OwnLimitRequest { user: 0, cost: 0, daily: None, dry_run: false };
             for service in &services {
-                decide(service, &Act::Check(look)).await.expect("a verdict");
+                decide(service, &OwnLimitAct::Check(look)).await.expect("a verdict");
             }
         }
         time.advance(*micros, &services);
@@ -455,13 +457,16 @@ pub(super) async fn run_with_reservations(
         let mut answers = Vec::new();
         if let Some((user, wanted)) = key_change(act) {
             for service in &services {
-                answers.push(format!("{:?}", visible(change(service, user, Some(&wanted)).await)));
+                let states = change(service, user, Some(&wanted)).await;
+                // Redis shows the holds after a change in the states before it, too.
+                let after = states[states.len() / 2..].to_vec();
+                answers.push(format!("{:?}", visible(after)));
             }
-        } else if let Act::Check(_) | Act::Report(_) = act {
+        } else if let OwnLimitAct::Check(_) | OwnLimitAct::Report(_) = act {
             for service in &services {
                 answers.push(shown(&decide(service, act).await));
             }
-        } else if let Act::Reserve(asked, seconds) = act {
+        } else if let OwnLimitAct::Reserve(asked, seconds) = act {
             let mut opens = Vec::new();
             for service in &services {
                 let hold_for = Some(Micros::from_secs(*seconds));
@@ -477,12 +482,14 @@ pub(super) async fn run_with_reservations(
             }
             if let Ok(open) = opens.try_into() {
                 own += usize::from(asked.daily.is_some_and(|(_, units)| units.is_some()));
-                reserved.push(Reserved { open, asked: *asked });
+                reserved.push(HeldRequest { open, asked: *asked });
             }
-        } else if let (Act::Extend { which, .. } | Act::Settle { which, .. }, false) =
-            (act, reserved.is_empty())
+        } else if let (
+            OwnLimitAct::Extend { which, .. } | OwnLimitAct::Settle { which, .. },
+            false,
+        ) = (act, reserved.is_empty())
         {
-            let Reserved { open, asked } = which.get(&reserved);
+            let HeldRequest { open, asked } = which.get(&reserved);
             for (service, open) in services.iter().zip(open) {
                 answers.push(end(&service.limiter, open, *asked, act).await);
             }
@@ -496,19 +503,19 @@ pub(super) async fn run_with_reservations(
 async fn end(
     limiter: &rlaas_limiter::Limiter,
     open: &OpenReservation,
-    asked: Asked,
-    act: &Act,
+    asked: OwnLimitRequest,
+    act: &OwnLimitAct,
 ) -> String {
     match act {
-        Act::Extend { cost, .. } => {
+        OwnLimitAct::Extend { cost, .. } => {
             let (cost, costs) = (Cost::new(*cost), Costs::NONE);
             let extended = limiter.extend(open, cost, costs, None, Deadline::NEVER).await;
             shown(&extended.map(|(verdict, _)| verdict))
         }
-        Act::Settle { actual, counts_ended, .. } => {
+        OwnLimitAct::Settle { actual, counts_ended, .. } => {
             let settling = Settling { actual: actual.map(Cost::new), actuals: Costs::NONE };
             let settled = if *counts_ended {
-                let asked = Asked { dry_run: false, ..asked };
+                let asked = OwnLimitRequest { dry_run: false, ..asked };
                 asking(asked, async |request| {
                     let open = Some(open);
                     limiter.settle_or_count(open, request, settling, Deadline::NEVER).await

@@ -1,11 +1,12 @@
 //! API keys of projects.
 
+use std::collections::BTreeMap;
 use std::sync::Arc;
 
 use rlaas_auth::ProjectId;
 use rlaas_projects::registry::{Change, ProjectState};
 use rlaas_projects::{
-    ApiKey, ApiKeyError, ApiKeySecret, Environment, InvalidProject, KeyEdit, NewKey, Project,
+    ApiKey, ApiKeyError, ApiKeySecret, Environment, InvalidProject, NewKey, Project,
 };
 use rlaas_proto::values::micros;
 use tonic::{Request, Response, Status};
@@ -61,23 +62,19 @@ impl Projects {
         let call = AdminCall::new(request, "UpdateKey", reason, "")?;
         let id = admitted(caller(request)?, project_id, ADMIN)?;
         let key = key.as_ref().ok_or_else(|| invalid_field("key", "must be set"))?;
-        let paths = update_mask.as_ref().map_or(&[][..], |mask| &mask.paths);
-        if paths.iter().any(|path| path != "display_name" && path != "attributes") {
-            return Err(invalid_field("update_mask", "must name display_name or attributes"));
+        if update_mask.iter().flat_map(|mask| &mask.paths).any(|path| path != "attributes") {
+            return Err(invalid_field(
+                "update_mask",
+                "must name attributes, which alone can change",
+            ));
         }
-        let is_given = |path: &str, is_empty: bool| {
-            paths.iter().any(|given| given == path) || paths.is_empty() && !is_empty
-        };
-        let attributes = || key.attributes.clone().into_iter().collect();
-        let names = is_given("display_name", key.display_name.is_empty());
-        let edit = KeyEdit {
-            display_name: names.then(|| key.display_name.clone()),
-            attributes: is_given("attributes", key.attributes.is_empty()).then(attributes),
-        };
-        let (now, edited, key_id) = (self.clock.now(), key.id.clone(), key.id.clone());
-        let planned = PlannedChange::new(&id, &key_id, summary(&edit));
+        let attributes: BTreeMap<_, _> = key.attributes.clone().into_iter().collect();
+        let summary = format!("update API key, attributes {attributes:?}");
+        let (now, key_id) = (self.clock.now(), key.id.clone());
+        let planned = PlannedChange::new(&id, &key.id, summary);
         let made = self.change(&call, planned, move |state| {
-            with_project(named(state)?, |project| project.edit_key(&edited, edit.clone(), now))
+            let attributes = attributes.clone();
+            with_project(named(state)?, |project| project.set_attributes(&key_id, attributes, now))
         });
         let key = Some(self.key(&id, &made.await?.applied()?.result));
         Ok(proto::UpdateKeyResponse { key })
@@ -184,18 +181,6 @@ pub(super) fn with_project<T>(
 
 pub(super) fn generate(environment: &Environment) -> Result<Arc<ApiKeySecret>, Status> {
     ApiKeySecret::generate(environment).map(Arc::new).map_err(refusals::no_random_numbers)
-}
-
-/// Returns a change of a key in one line, for the audit.
-fn summary(edit: &KeyEdit) -> String {
-    let mut summary = "update API key".to_owned();
-    if let Some(name) = &edit.display_name {
-        summary += &format!(", display_name {name:?}");
-    }
-    if let Some(attributes) = &edit.attributes {
-        summary += &format!(", attributes {attributes:?}");
-    }
-    summary
 }
 
 fn new_key(given: Option<&proto::ApiKey>) -> Result<NewKey, Status> {

@@ -64,7 +64,6 @@ pub(super) fn key(error: ApiKeyError) -> Status {
         ApiKeyError::NotFound => (Code::NotFound, "UNKNOWN_KEY"),
         ApiKeyError::Ended => (Code::FailedPrecondition, "KEY_ENDED"),
         ApiKeyError::TooMany => (Code::ResourceExhausted, "TOO_MANY_KEYS"),
-        ApiKeyError::LongAttributes => (Code::ResourceExhausted, "LONG_ATTRIBUTES"),
         ApiKeyError::IdTaken => (Code::Unavailable, "KEY_ID_TAKEN"),
     };
     with_reason(code, reason, error.to_string())

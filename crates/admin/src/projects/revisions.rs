@@ -10,7 +10,7 @@ use rlaas_proto::rule_messages;
 use tonic::{Request, Response, Status};
 
 use super::change::PlannedChange;
-use super::rules::{RulesAfter, check_names};
+use super::rules::{RulesAfter, check_names, no_problems};
 use super::{ADMIN, AdminCall, OPERATE_OR_ADMIN, Projects, admitted, messages, proto, refusals};
 use crate::{MAX_TIME, caller};
 use rlaas_core::clock::Deadline;
@@ -120,7 +120,7 @@ impl Projects {
         RulesGiven { specs, others, expected }: RulesGiven,
     ) -> Result<Differences, Status> {
         let id = planned.id.clone();
-        self.check_attributes(&id, &specs)?;
+        no_problems(self.problems_of_attributes(&id, &specs), "")?;
         let files = self.files_beside(&id);
         let made = self.change_rules(call, planned, expected, move |rules, by| {
             let names = specs.iter().filter_map(|spec| spec.name.value());

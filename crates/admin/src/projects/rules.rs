@@ -130,15 +130,6 @@ impl Projects {
         specs.flat_map(|(at, spec)| problems(spec, &format!("rules[{at}]"))).collect()
     }
 
-    /// Checks that rules do not use attributes that they may not.
-    pub(super) fn check_attributes(
-        &self,
-        id: &ProjectId,
-        specs: &[RuleSpec],
-    ) -> Result<(), Status> {
-        no_problems(self.problems_of_attributes(id, specs), "")
-    }
-
     /// Returns the rules of files of a project, if a file names it.
     pub fn files_beside(&self, id: &ProjectId) -> Option<Arc<RuleSet>> {
         self.registry.files_beside(id)
@@ -183,7 +174,7 @@ pub(super) fn file_rule_names<'a>(
     named.filter(|(_, name)| of_files.contains(name)).collect()
 }
 
-fn no_problems(problems: Vec<Problem>, path: &str) -> Result<(), Status> {
+pub(super) fn no_problems(problems: Vec<Problem>, path: &str) -> Result<(), Status> {
     if problems.is_empty() {
         return Ok(());
     }

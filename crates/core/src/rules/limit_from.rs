@@ -34,11 +34,10 @@ impl LimitFrom {
 
     /// Reads `request` or `attributes.NAME`.
     pub fn from_text(text: &str) -> Option<Self> {
-        if text == Self::REQUEST {
-            return Some(Self::Request);
+        match text.strip_prefix(Self::ATTRIBUTE) {
+            Some(name) => (!name.is_empty()).then(|| Self::Attribute(name.into())),
+            None => (text == Self::REQUEST).then_some(Self::Request),
         }
-        let name = text.strip_prefix(Self::ATTRIBUTE).filter(|name| !name.is_empty())?;
-        Some(Self::Attribute(name.into()))
     }
 }
 
@@ -74,7 +73,8 @@ impl Rule {
         let limit = Limit::new(units, self.window).ok()?;
         self.algorithm.accepts(&limit).ok()?;
         let keeps_debt = self.keeps_debt();
-        Some(Grant::Limited(if keeps_debt { self.algorithm.with_debt(limit, None) } else { limit }))
+        let limit = if keeps_debt { self.algorithm.with_debt(limit, None) } else { limit };
+        Some(Grant::Limited(limit))
     }
 
     /// Returns the grant with room for what requests with larger limits have taken, which then is neither cut

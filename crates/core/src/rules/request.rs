@@ -79,17 +79,9 @@ impl<'a> Request<'a> {
     pub const fn user(user_id: &'a str) -> RequestBuilder<'a> {
         let (resource, attributes, costs) = ("", Attributes::NONE, Costs::NONE);
         let (cost, dry_run, id, project, limit) = (Cost::ONE, false, None, "", None);
-        RequestBuilder(Self {
-            user_id,
-            resource,
-            attributes,
-            cost,
-            costs,
-            dry_run,
-            id,
-            project,
-            limit,
-        })
+        let request =
+            Self { user_id, resource, attributes, cost, costs, dry_run, id, project, limit };
+        RequestBuilder(request)
     }
 
     /// Returns this request with a request id: for some time, the same request with the same id
@@ -140,7 +132,11 @@ impl<'a> Request<'a> {
 
     /// Creates the request of a descriptor, of which each entry is an attribute. Their bounds are those
     /// of descriptors. A user or resource that is no entry is empty.
-    pub(super) fn of_entries(entries: &'a [(&'a str, &'a str)], cost: Cost) -> Self {
+    pub(super) fn of_entries(
+        entries: &'a [(&'a str, &'a str)],
+        cost: Cost,
+        limit: Option<&'a LimitOverride>,
+    ) -> Self {
         let attributes = Attributes::Pairs(entries);
         let part = |name: &str| attributes.get(name).unwrap_or_default();
         Self {
@@ -152,13 +148,8 @@ impl<'a> Request<'a> {
             dry_run: false,
             id: None,
             project: "",
-            limit: None,
+            limit,
         }
-    }
-
-    /// Returns this request with the limit of its descriptor.
-    pub(super) const fn with_limit(self, limit: Option<&'a LimitOverride>) -> Self {
-        Self { limit, ..self }
     }
 
     /// Creates a request for one unit with the parts of a key. A part that the key does not have is
@@ -195,8 +186,8 @@ impl<'a> Request<'a> {
             return Err(InvalidRequest::RequestId);
         }
         for (name, value) in self.attributes.iter() {
-            let own = name.strip_prefix(Attributes::OF_KEY).unwrap_or(name);
-            if !(1..=Self::MAX_ATTRIBUTE_NAME).contains(&own.len()) {
+            let prefix = if is_of_key(name) { Attributes::OF_KEY.len() } else { 0 };
+            if !(1..=Self::MAX_ATTRIBUTE_NAME).contains(&(name.len() - prefix)) {
                 return Err(InvalidRequest::AttributeName);
             }
             if value.len() > Self::MAX_ATTRIBUTE_VALUE {

@@ -4,8 +4,7 @@
 use axum::http::StatusCode;
 use axum::response::Response;
 use maud::{Markup, html};
-use prost_types::FieldMask;
-use rlaas_proto::ratelimit::admin::v1::{ApiKey, Project, UpdateKeyRequest, UpdateProjectRequest};
+use rlaas_proto::ratelimit::admin::v1::{ApiKey, Project, UpdateProjectRequest};
 
 use super::respond;
 use crate::calls::{CHANGE_TIME, field_of, id_of, project, within};
@@ -83,8 +82,8 @@ pub(super) const CREATE_KEY: Form = Form::new(
 pub(super) const UPDATE_KEY: Form = Form::new(
     "project-key-update",
     "UpdateKeyRequest",
-    &[Field::PROJECT, KEY.at("key.id"), NAME.at("key.display_name"), ATTRIBUTES, Field::REASON],
-    "Save",
+    &[Field::PROJECT, KEY.at("key.id"), ATTRIBUTES, Field::REASON],
+    "Save attributes",
 );
 pub(super) const ROTATE_KEY: Form = Form::new(
     "project-key-rotate",
@@ -142,7 +141,7 @@ pub(crate) async fn create_key(visit: Visit) -> Response {
     answer(visit, &CREATE_KEY, created).await
 }
 
-/// Changes the name and the attributes of a key.
+/// Replaces the attributes of a key.
 pub(crate) async fn update_key(visit: Visit) -> Response {
     let updated = try_update_key(&visit.visitor, &visit.fields).await;
     answer(visit, &UPDATE_KEY, updated).await
@@ -237,10 +236,8 @@ async fn try_create_key(visitor: &Visitor, fields: &FormFields) -> Result<FormOu
 
 async fn try_update_key(visitor: &Visitor, fields: &FormFields) -> Result<FormOutcome, PageError> {
     let id = visitor.admin_in(fields)?;
-    let mut request: UpdateKeyRequest = UPDATE_KEY.message(fields)?;
-    let paths = vec!["display_name".to_owned(), "attributes".to_owned()];
-    request.update_mask = Some(FieldMask { paths });
-    let updated = visitor.projects().update_key(within(CHANGE_TIME, request)).await?.into_inner();
+    let request = within(CHANGE_TIME, UPDATE_KEY.message(fields)?);
+    let updated = visitor.projects().update_key(request).await?.into_inner();
     let outcome = format!("API key {} was saved.", updated.key.unwrap_or_default().id);
     Ok(FormOutcome::Outcome(link(id), outcome))
 }

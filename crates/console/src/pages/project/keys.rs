@@ -70,7 +70,7 @@ impl ProjectPage {
             .text("Key", |key| html! { span id={ "key-" (key.id) } { (foreign(&key.id)) } })
             .text("State", state_text)
             .text("End", |key| or_dash(key.expires_at.as_ref().map(|end| time(Some(end)))))
-            .text("Attributes", |key| or_dash(attributes_text(key).map(|text| folded(&text))))
+            .text("Attributes", |key| folded(&key.attribute_words()))
             .text("Name", |key| folded(&key.display_name));
         let table =
             if self.is_admin { table.text("Change", |key| self.key_forms(key)) } else { table };
@@ -87,7 +87,7 @@ impl ProjectPage {
     }
 
     fn key_forms(&self, key: &ApiKey) -> Markup {
-        let attributes = attributes_text(key).unwrap_or_default();
+        let attributes = key.attribute_words();
         let refused =
             |form: &Form| self.refused(form).filter(|refused| refused.fields.get("key") == key.id);
         let render = |form: &Form, prefix: &str| {
@@ -96,7 +96,6 @@ impl ProjectPage {
                 ("project", self.id()),
                 ("key", &key.id),
                 ("grace", "86400"),
-                ("name", &key.display_name),
                 ("attributes", &attributes),
             ];
             let refused = refused(form);
@@ -121,14 +120,6 @@ impl ProjectPage {
             }
         }
     }
-}
-
-/// Returns the attributes of a key by name, as its form has them; `None` if it has none.
-fn attributes_text(key: &ApiKey) -> Option<String> {
-    let mut all: Vec<_> =
-        key.attributes.iter().map(|(name, value)| format!("{name}={value}")).collect();
-    all.sort_unstable();
-    (!all.is_empty()).then(|| all.join(", "))
 }
 
 /// Shows the state of a key.

@@ -35,8 +35,7 @@ impl RequestDescriptor<'_> {
         let cost = match self.hits {
             HitsAddend::Take(cost) | HitsAddend::Credit(cost) => cost,
         };
-        let request = Request::of_entries(&self.entries, cost).with_limit(self.limit.as_ref());
-        request.in_project(project)
+        Request::of_entries(&self.entries, cost, self.limit.as_ref()).in_project(project)
     }
 }
 
@@ -91,16 +90,12 @@ impl LimitOverride {
 
     /// Returns the units per window of a rule; `None` if the limit has another window.
     pub(crate) fn units_in(&self, window: Window) -> Option<u64> {
-        let days = |days| Micros::from_micros(days * Self::DAY.as_micros());
-        let length = match window.calendar().map(Calendar::unit) {
-            None => Some(window.length()),
-            Some(CalendarUnit::Day) => Some(Self::DAY),
-            Some(CalendarUnit::Week) => Some(days(7)),
-            Some(CalendarUnit::Month) => Some(Self::MONTH),
-            Some(CalendarUnit::Quarter) => None,
-            Some(CalendarUnit::Year) => Some(days(365)),
+        let is_same = match window.calendar().map(Calendar::unit) {
+            None => window.length() == self.window,
+            Some(CalendarUnit::Day) => self.window == Self::DAY,
+            Some(CalendarUnit::Month) => self.window == Self::MONTH,
+            Some(_) => false,
         };
-        let is_same = length == Some(self.window);
         is_same.then(|| self.grant.limit().map_or(0, Limit::units))
     }
 

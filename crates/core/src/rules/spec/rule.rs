@@ -500,26 +500,27 @@ impl RuleSpec {
         let is_place = |text: &String| LimitFrom::from_text(text).is_some();
         let text = problems.check("limit-from", &self.limit_from, LIMIT_FROM, is_place)?;
         let Some(from) = text.and_then(|text| LimitFrom::from_text(text)) else { return Ok(None) };
-        let compares_counts = |rate: &Rate| {
-            let (has_burst, has_slots) = (rate.algorithm.has_burst(), rate.algorithm.has_slots());
-            !has_burst && !has_slots
-        };
-        if rate.is_some_and(|rate| !compares_counts(&rate)) {
-            problems.add("limit-from", LIMIT_FROM_ALGORITHM);
-        }
-        if self.limit.value() == Some(&0) {
-            problems.add("limit", "must be at least 1 with limit-from");
-        }
-        for (name, is_set) in
-            [("on-change", !self.on_change.is_unset()), ("max-debt", !self.max_debt.is_unset())]
-        {
-            if is_set {
-                problems.add("limit-from", format!("not with {name}"));
+        let compares_counts =
+            |algorithm: Algorithm| !algorithm.has_burst() && !algorithm.has_slots();
+        let anchor = anchor_from.map(|name| LimitFrom::Attribute(name.into()));
+        for (is_wrong, field, problem) in [
+            (
+                rate.is_some_and(|rate| !compares_counts(rate.algorithm)),
+                "limit-from",
+                LIMIT_FROM_ALGORITHM,
+            ),
+            (self.limit.value() == Some(&0), "limit", "must be at least 1 with limit-from"),
+            (!self.on_change.is_unset(), "limit-from", "not with on-change"),
+            (!self.max_debt.is_unset(), "limit-from", "not with max-debt"),
+            (
+                anchor.as_ref() == Some(&from),
+                "limit-from",
+                "must not be that of calendar.anchor-from",
+            ),
+        ] {
+            if is_wrong {
+                problems.add(field, problem);
             }
-        }
-        if matches!((&from, anchor_from), (LimitFrom::Attribute(name), Some(anchor)) if **name == *anchor)
-        {
-            problems.add("limit-from", "must not be the attribute of calendar.anchor-from");
         }
         Ok(Some(from))
     }
