@@ -213,7 +213,7 @@ const HELP: &str = "\
 |override clear|override list|rule|rule create|rule set|rule apply|rule export|rule list|rule get\
 |rule delete|rule history|rule diff|rule rollback|rule mode|project|project create|project list\
 |project get|project set|project delete|project restore|project usage|key|key create|key list\
-|key find|key rotate|key revoke|journal|test|audit|top|tail|simulate|metrics|schema|completions";
+|key find|key set|key rotate|key revoke|journal|test|audit|top|tail|simulate|metrics|schema|completions";
 
 /// Commands whose help has lines of more than 100 columns.
 const WIDE: [&str; 6] =
