@@ -8,7 +8,7 @@ use std::collections::BTreeMap;
 use std::fmt::Debug;
 use std::sync::Arc;
 
-use rlaas_core::rules::spec::{Field, MatcherSpec, Problem, RuleSpec};
+use rlaas_core::rules::spec::{MatcherSpec, Problem, RuleSpec};
 use rlaas_core::rules::{Attributes, LimitFrom, Part, RuleSet, Unmatched};
 
 use super::project_id::ProjectId;
