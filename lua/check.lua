@@ -43,6 +43,10 @@
 --                       32 more if it keeps its limits, 64 more if its rule holds, 128 more if its window
 --                       is that of a calendar. The cost of a settlement is -1 for what is held.
 --      +13 max_debt     integer: most units of debt, or -1 if the limit keeps no debt
+--@rare
+-- for a hit that takes what is there: 256 more in its action; `cost` is the most that it takes
+--      at_least     integer: the fewest units that it takes
+--@end
 -- for a hit whose window is that of a calendar; `window` is then the longest
 --      starts_at    integer, µs: the first moment of the window of the hit's key
 --      ends_at      integer, µs: the first moment after it
@@ -133,6 +137,12 @@ local function parse(values)
     local debt = max(hit.max_debt, 0)
     hit.least, hit.max_in_use = 0 - debt, hit.shared_burst + debt
     at = at + HIT_FIELDS
+    --@rare
+    if hit.action >= AT_LEAST then
+      if not what_is_there then define('what_is_there') end
+      at = what_is_there.parse(hit, values, at)
+    end
+    --@end
     if hit.action >= CALENDAR then
       hit.action, hit.starts_at, hit.ends_at = hit.action - CALENDAR, values[at + 1], values[at + 2]
       at = at + 2

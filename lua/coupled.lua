@@ -141,6 +141,9 @@ end
 -- Executes reports first, then takes if no hit refuses the request, then refunds, credits and resets.
 local function all_or_nothing(request)
   local sums = {}
+  --@rare
+  if what_is_there then what_is_there.begin(cut_cost) end
+  --@end
   for i = 1, count do
     if hits[i].action == REPORT then execute_alone(hits[i], request) end
   end
@@ -148,6 +151,9 @@ local function all_or_nothing(request)
     if hits[i].action < REPORT then decide_sum(hits[i], sums) end
   end
   local refused = is_refused()
+  --@rare
+  if what_is_there then what_is_there.take(refused, decide_sum) end
+  --@end
   for i = 1, count do
     if hits[i].action < REPORT then apply(hits[i], refused, request) end
   end

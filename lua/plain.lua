@@ -74,6 +74,9 @@ local function apply(hit, refused, request)
   --@control
   if hit.fixed then return end
   --@end
+  --@rare
+  if hit.only_looks then return with_current_numbers(hit) end
+  --@end
   local allows = hit.decision.outcome == ALLOWED
   if hit.action == TAKE and hit.cost > 0 and not (refused and allows) then
     -- The state has the units of the earlier hits by now.

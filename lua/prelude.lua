@@ -107,6 +107,9 @@ local execute_coupled
 -- The functions of control.lua, on_change.lua, holds.lua and idempotency.lua for other files; nil before the
 -- first request that needs the file.
 local control, on_change, holds, idempotency
+--@rare
+local what_is_there
+--@end
 
 -- The request id and the reservation of the current request; nil if it has none.
 local once, reservation

@@ -101,8 +101,11 @@ pub(crate) fn grpc(error: &CheckError) -> Status {
         | CheckError::NotPostPaid
         | CheckError::NeedsReservation(_)
         | CheckError::ManyHolders
-        | CheckError::SeveralSlots
+        | CheckError::NoAtLeast
         | CheckError::NotReservable => Code::FailedPrecondition,
+        CheckError::SeveralSlots => {
+            return with_reason(Code::FailedPrecondition, "SEVERAL_SLOTS", text(error));
+        }
     };
     Status::new(code, text(error))
 }
@@ -151,6 +154,7 @@ pub(super) fn text(error: &CheckError) -> String {
         | CheckError::SettlementForgotten
         | CheckError::ManyHolders
         | CheckError::SeveralSlots
+        | CheckError::NoAtLeast
         | CheckError::LongKeys
         | CheckError::NotReservable => error.to_string(),
         CheckError::RequestId(error) => error.to_string(),
@@ -167,6 +171,7 @@ pub(super) fn http(error: &CheckError) -> StatusCode {
         | CheckError::SettlementForgotten
         | CheckError::ManyHolders
         | CheckError::SeveralSlots
+        | CheckError::NoAtLeast
         | CheckError::LongKeys
         | CheckError::NotReservable => StatusCode::BAD_REQUEST,
         CheckError::NoReservation => StatusCode::NOT_FOUND,

@@ -7,7 +7,7 @@
 //! [`step`](crate::step) and `lua/coupled.lua`, and in `action_code` and `plain_cost` of the Redis
 //! store.
 
-use std::num::NonZeroU64;
+use std::num::{NonZeroU32, NonZeroU64};
 use std::sync::Arc;
 
 use smallvec::SmallVec;
@@ -77,14 +77,18 @@ impl Action {
         }
     }
 
-    /// Returns the action with a cost of at most these units, if it decides.
+    /// Returns `true` if the action decides on a cost, and takes no more than is there.
+    pub(crate) const fn decides(self) -> bool {
+        matches!(self, Self::Take(_) | Self::Peek(_) | Self::Hold(_))
+    }
+
+    /// Returns the action with another cost, if it decides on one.
     #[must_use]
-    pub(crate) fn with_at_most(self, units: u64) -> Self {
-        let cut = |cost: Cost| cost.min(Cost::total(units));
+    pub(crate) const fn with_cost(self, cost: Cost) -> Self {
         match self {
-            Self::Take(cost) => Self::Take(cut(cost)),
-            Self::Peek(cost) => Self::Peek(cut(cost)),
-            Self::Hold(cost) => Self::Hold(cut(cost)),
+            Self::Take(_) => Self::Take(cost),
+            Self::Peek(_) => Self::Peek(cost),
+            Self::Hold(_) => Self::Hold(cost),
             other => other,
         }
     }
@@ -168,6 +172,9 @@ pub struct StoreHit<'a> {
     /// Part of the units that the grant in force allows at once, to which the cost is cut. With
     /// [`Coupling::AllOrNothing`], and `max_holds`.
     pub cost_share: Option<Share>,
+    /// The fewest units that the request takes, if any number from them to its cost will do: see
+    /// [`StoreHit::least`].
+    pub at_least: Option<NonZeroU32>,
     /// The override to set, for [`Action::SetOverride`], which does nothing without it.
     pub change: Option<&'a OverrideChange>,
     /// Whether a denial of this hit refuses the request.
@@ -191,9 +198,17 @@ impl<'a> StoreHit<'a> {
             action,
             max_holds: None,
             cost_share: None,
+            at_least: None,
             change,
             mode,
         }
+    }
+
+    /// Returns the fewest units that the hit takes; `None` if it takes its cost or nothing. With
+    /// [`Coupling::AllOrNothing`]: all hits are decided on the fewest units first. If they are allowed,
+    /// these hits take the most that each enforced one of them has, up to the cost.
+    pub fn least(&self) -> Option<NonZeroU32> {
+        self.at_least.filter(|_| self.action.decides())
     }
 
     /// Returns what an override of the key leaves as it is.

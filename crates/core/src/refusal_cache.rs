@@ -42,6 +42,12 @@ impl RequestKey {
             key.extend_from_slice(&numbers.concat());
             key.extend_from_slice(rule.as_bytes());
         }
+        if let Some(units) = request.at_least() {
+            // Neither a text nor a rule has this length.
+            key.extend_from_slice(
+                &[u64::MAX - 1, units.get().into()].map(u64::to_le_bytes).concat(),
+            );
+        }
         Self(key.into())
     }
 }

@@ -11,6 +11,7 @@ mod overridden;
 mod record;
 mod reserved;
 mod slot;
+mod what_is_there;
 
 pub use record::{Record, Records, execute_on_records};
 pub use slot::{Slot, Slots};
@@ -26,15 +27,12 @@ use crate::operation::{Action, HitReply, Reply, Shard, StoreHit, StoreRequest};
 use crate::rules::{Coupling, Grant, Mode};
 
 /// Decides every hit of a request.
-pub fn execute(request: StoreRequest<'_>, mut slots: impl Slots) -> Reply {
-    if request.hits.iter().any(|hit| hit.cost_share.is_some()) {
-        let hits = with_cut_costs(request.hits, &mut slots);
-        return execute(StoreRequest { hits: &hits, ..request }, slots);
-    }
+pub fn execute(request: StoreRequest<'_>, slots: impl Slots) -> Reply {
     let StoreRequest { hits, coupling, reservation, .. } = request;
     let holding = reservation.map(|reservation| Holding::new(*reservation));
     let (overridden, without_space) = (SmallVec::new(), SmallVec::new());
-    let mut step = AtomicStep { hits, slots, overridden, holding, without_space };
+    let actions = Vec::new();
+    let mut step = AtomicStep { hits, actions, slots, overridden, holding, without_space };
     let keeps_limits = hits.iter().any(|hit| hit.on_change.is_some());
     if hits.iter().any(|hit| hit.overridable) {
         step.overridden.resize_with(hits.len(), || None);
@@ -43,6 +41,7 @@ pub fn execute(request: StoreRequest<'_>, mut slots: impl Slots) -> Reply {
         Coupling::AllOrNothing => {
             (0..hits.len()).for_each(|at| step.change_control(at));
             (0..hits.len()).for_each(|at| step.read_control(at));
+            step.set_costs();
             if keeps_limits {
                 (0..hits.len()).for_each(|at| step.adopt_limit(at));
             }
@@ -75,26 +74,10 @@ pub fn execute(request: StoreRequest<'_>, mut slots: impl Slots) -> Reply {
     Reply { hits: replies, replayed: None, reservation }
 }
 
-/// Cuts the costs of hits to their shares of the grants in force.
-fn with_cut_costs<'h>(
-    hits: &[StoreHit<'h>],
-    slots: &mut impl Slots,
-) -> SmallVec<[StoreHit<'h>; 2]> {
-    let with_cut_cost = |(at, hit): (usize, &StoreHit<'h>)| {
-        let grant =
-            if hit.overridable { Overridden::new(hit, &slots.slot(at)).grant } else { *hit.grant };
-        let most =
-            hit.cost_share.zip(grant.limit()).map(|(share, limit)| share.units_at_once(limit));
-        let action = most.map_or(hit.action, |most| hit.action.with_at_most(most));
-        StoreHit { action, cost_share: None, ..*hit }
-    };
-    hits.iter().enumerate().map(with_cut_cost).collect()
-}
-
 /// Decides a request of one hit: the common case of [`execute`], with [`Coupling::AllOrNothing`].
 #[inline]
 pub fn execute_one(hit: &StoreHit<'_>, slot: impl Slot) -> HitReply {
-    let needs_more = hit.overridable || hit.max_holds.is_some();
+    let needs_more = hit.overridable || hit.max_holds.is_some() || hit.at_least.is_some();
     let (Grant::Limited(limit), false) = (hit.grant, needs_more) else {
         return execute_with_more(hit, slot);
     };
@@ -137,6 +120,8 @@ struct DecidedHit {
 /// The hits of one request, with the slots of their keys.
 struct AtomicStep<'a, S> {
     hits: &'a [StoreHit<'a>],
+    /// The actions of the hits, where their costs depend on the keys; else empty.
+    actions: Vec<Action>,
     slots: S,
     /// What decides each overridable hit; empty if there is none.
     overridden: SmallVec<[Option<Box<Overridden>>; 1]>,
@@ -195,24 +180,12 @@ impl<S: Slots> AtomicStep<'_, S> {
             }
         }
         for (at, hit) in self.hits.iter().enumerate() {
-            let is_decision =
-                matches!(hit.action, Action::Take(_) | Action::Peek(_) | Action::Hold(_));
-            if is_decision {
-                let sum = self.cost_up_to(at);
-                let holding = self.holding.clone();
-                let counted = self.entry(at).map(|entry| match (hit.action, &holding) {
-                    (Action::Hold(cost), Some(holding)) => entry.decide_hold(cost, holding),
-                    _ => entry.decide(sum),
-                });
-                let decision = match counted {
-                    Some(decision) => self.within_space(at, decision),
-                    None => self.uncounted(at),
-                };
-                let reply = HitReply::new(decision, 0);
-                decided[at] = Some(DecidedHit { reply, is_repeated: sum != hit.action.cost() });
+            if hit.action.decides() {
+                decided[at] = Some(self.decide(at));
             }
         }
         let refused = self.is_refused(&decided);
+        self.take_what_is_there(&mut decided, refused);
         for (at, decided) in decided.iter_mut().enumerate() {
             if let Some(decided) = decided {
                 self.apply(at, decided, refused);
@@ -225,6 +198,21 @@ impl<S: Slots> AtomicStep<'_, S> {
         }
         let decided = decided.into_iter().enumerate();
         decided.map(|(at, hit)| hit.map_or_else(|| self.peek(at), |hit| hit.reply)).collect()
+    }
+
+    /// Decides on the cost of a hit, and on the costs of the earlier takes from the same key.
+    fn decide(&mut self, at: usize) -> DecidedHit {
+        let (action, sum) = (self.action(at), self.cost_up_to(at));
+        let holding = self.holding.clone();
+        let counted = self.entry(at).map(|entry| match (action, &holding) {
+            (Action::Hold(cost), Some(holding)) => entry.decide_hold(cost, holding),
+            _ => entry.decide(sum),
+        });
+        let decision = match counted {
+            Some(decision) => self.within_space(at, decision),
+            None => self.uncounted(at),
+        };
+        DecidedHit { reply: HitReply::new(decision, 0), is_repeated: sum != action.cost() }
     }
 
     /// Denies a hold for which the store has no space.
@@ -254,7 +242,8 @@ impl<S: Slots> AtomicStep<'_, S> {
     /// committed too, because it may change the state. All other decisions get the current numbers.
     fn apply(&mut self, at: usize, decided: &mut DecidedHit, refused: bool) {
         let DecidedHit { reply: HitReply { decision, taken, .. }, is_repeated } = decided;
-        if let Action::Hold(cost) = self.hits[at].action
+        let action = self.action(at);
+        if let Action::Hold(cost) = action
             && !refused
         {
             let is_renewed = self.holding.as_ref().is_some_and(Holding::extends);
@@ -267,7 +256,7 @@ impl<S: Slots> AtomicStep<'_, S> {
             }
         }
         let Some(mut entry) = self.entry(at) else { return };
-        match entry.hit.action {
+        match action {
             Action::Take(cost) if cost != Cost::NONE && !(refused && decision.is_allowed()) => {
                 // By now the earlier hits have taken their units from the state.
                 if *is_repeated {
@@ -383,8 +372,8 @@ impl<S: Slots> AtomicStep<'_, S> {
         let earlier = self.hits[..at].iter().enumerate().filter(|(other, hit)| {
             matches!(hit.action, Action::Take(_)) && self.slots.have_same_key(*other, at)
         });
-        let units: u64 = earlier.map(|(_, hit)| hit.action.cost().units()).sum();
-        Cost::total(units + self.hits[at].action.cost().units())
+        let units: u64 = earlier.map(|(other, _)| self.action(other).cost().units()).sum();
+        Cost::total(units + self.action(at).cost().units())
     }
 
     /// Returns the hit with its slot; `None` if its grant is no limit, and nothing is counted.

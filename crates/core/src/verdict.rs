@@ -86,6 +86,9 @@ pub struct Verdict {
     /// `true` if an earlier request with the same request id took the units, and nothing was taken
     /// now.
     pub replayed: bool,
+    /// Units that the caller may use, if the request [takes what is there](crate::rules::Request::with_at_least):
+    /// 0 on a denial, in a dry run what they would be. `None` for other requests.
+    pub taken: Option<u64>,
 }
 
 /// The decision of one rule on a request.
@@ -132,11 +135,21 @@ impl Verdict {
     /// Folds the results of the hits of `plan`, which `rules` have made.
     #[inline]
     pub fn fold(rules: &RuleSet, plan: &Plan, results: &[Option<HitResult>]) -> Self {
+        let verdict = Self::fold_decisions(rules, plan, results);
+        if plan.up_to.is_none() {
+            return verdict;
+        }
+        let taken = plan.units_taken(rules, results).filter(|_| verdict.is_allowed());
+        Self { taken: taken.or(Some(0)), ..verdict }
+    }
+
+    #[inline]
+    fn fold_decisions(rules: &RuleSet, plan: &Plan, results: &[Option<HitResult>]) -> Self {
         if let ([hit], [Some(result)]) = (&*plan.hits, results) {
             let mut decisions = SmallVec::new();
             decisions.push(RuleDecision::new(rules.rule(hit.rule), hit, result));
             let deciding = (hit.mode != Mode::Shadow).then_some(0);
-            return Self { decisions, deciding, replayed: false };
+            return Self { decisions, deciding, replayed: false, taken: None };
         }
         let decisions = plan.hits.iter().zip(results).filter_map(|(hit, result)| {
             Some(RuleDecision::new(rules.rule(hit.rule), hit, result.as_ref()?))
@@ -144,7 +157,7 @@ impl Verdict {
         let decisions: SmallVec<[RuleDecision; 1]> = decisions.collect();
         // No rule is enforced for this request: each is in shadow mode, or for these keys.
         if decisions.iter().all(|decided| decided.mode == Mode::Shadow) {
-            return Self { decisions, deciding: None, replayed: false };
+            return Self { decisions, deciding: None, replayed: false, taken: None };
         }
         Self::from_decisions(decisions)
     }
@@ -167,12 +180,12 @@ impl Verdict {
         // `max_by_key` returns the last of equals: reversed, the first by name.
         let heaviest = decisions.iter().enumerate().rev().max_by_key(|(_, rule)| weight(rule));
         let deciding = heaviest.map(|(position, _)| position);
-        Self { decisions, deciding, replayed: false }
+        Self { decisions, deciding, replayed: false, taken: None }
     }
 
     /// Returns the verdict for a request that may pass because no rule applies.
     pub fn unmatched() -> Self {
-        Self { decisions: SmallVec::new(), deciding: None, replayed: false }
+        Self { decisions: SmallVec::new(), deciding: None, replayed: false, taken: None }
     }
 
     /// Returns the position of the deciding decision; `None` if no rule applies.

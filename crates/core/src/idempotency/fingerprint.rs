@@ -62,6 +62,11 @@ pub(super) fn of_request(request: &Request<'_>) -> HashedFields {
         fields.push(rule.as_bytes());
         fields.push(&units.to_le_bytes());
     }
+    if let Some(units) = request.at_least() {
+        // No name, which is not empty, and no units are both last.
+        fields.push(b"");
+        fields.push(&units.get().to_le_bytes());
+    }
     fields
 }
 

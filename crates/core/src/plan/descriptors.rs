@@ -74,6 +74,7 @@ impl Descriptors {
                     revision: None,
                     max_holds: holds.map(|terms| terms.most),
                     cost_share: None,
+                    at_least: None,
                     counted_by: None,
                     own_limit: OwnLimit::None,
                     hides_debt: false,
@@ -93,6 +94,7 @@ impl Descriptors {
             units,
             once: None,
             reservation: None,
+            up_to: None,
             is_for_descriptors: true,
         };
         Ok(DescriptorPlan { plan, statuses, ignores_own_limit: false })
@@ -217,6 +219,7 @@ impl RuleSet {
             hits,
             once: None,
             reservation: None,
+            up_to: None,
             is_for_descriptors: true,
         };
         Ok(DescriptorPlan { plan, statuses, ignores_own_limit })

@@ -7,11 +7,12 @@ mod descriptors;
 #[cfg(test)]
 mod hashed_keys;
 mod selector;
+mod taken;
 
 pub use descriptors::{DescriptorPlan, PlannedStatus};
 pub use selector::{GrantSource, KeyPart, SelectError, SelectedKey, Selector, SelectorTarget};
 
-use std::num::NonZeroU64;
+use std::num::{NonZeroU32, NonZeroU64};
 
 use smallvec::SmallVec;
 
@@ -40,6 +41,8 @@ pub struct Plan {
     pub once: Option<Box<IdempotencyRecord>>,
     /// The reservation, if hits hold.
     pub reservation: Option<Box<Reservation>>,
+    /// The cost of a request that takes what is there: see [`Hit::at_least`]. `None` for others.
+    pub up_to: Option<Cost>,
     /// `true` if each descriptor of the request has an answer of its own.
     pub is_for_descriptors: bool,
 }
@@ -61,6 +64,17 @@ pub enum RequestUnits {
 impl RequestUnits {
     /// Nothing is counted: the request only looks, or changes what an earlier one has.
     pub const NONE: Self = Self::Report(Cost::NONE);
+
+    /// Returns the units of a request that has taken so many, if it takes what is there.
+    #[must_use]
+    pub fn taking(self, taken: Option<u64>) -> Self {
+        match (self, taken) {
+            (Self::Decide { reported, .. }, Some(taken)) => {
+                Self::Decide { cost: Cost::total(taken), reported }
+            }
+            (units, _) => units,
+        }
+    }
 }
 
 /// One key and the operation on its state.
@@ -87,6 +101,8 @@ pub struct Hit {
     pub max_holds: Option<u32>,
     /// Part of the units at once to which the cost is cut: set for reservations.
     pub cost_share: Option<Share>,
+    /// The fewest units that the request takes, if the rule takes its cost and any number up to it will do.
+    pub at_least: Option<NonZeroU32>,
     /// Limit by which the state counts, in the place of `grant`: that of another hit of the same key,
     /// or that beneath a ban.
     pub counted_by: Option<Box<Grant>>,
@@ -122,10 +138,11 @@ impl Plan {
         } else {
             RequestUnits::Decide { cost: request.cost(), reported: Cost::NONE }
         };
-        Self::for_rules(rules, request, units, |rule| {
+        let plan = Self::for_rules(rules, request, units, |rule| {
             let cost = rule.cost_for(request);
             Some(if request.dry_run() { Action::Peek(cost) } else { Action::Take(cost) })
-        })
+        });
+        Self { up_to: request.at_least().map(|_| request.cost()), ..plan }
     }
 
     /// Plans a reservation: a hold for each rule that holds, and a take for the others. A request without
@@ -170,6 +187,7 @@ impl Plan {
             units,
             once: None,
             reservation: None,
+            up_to: None,
             is_for_descriptors: false,
         }
     }
@@ -229,8 +247,9 @@ impl Plan {
             }
         });
         let (is_unmatched, coupling) = (!is_matched, Coupling::AllOrNothing);
-        let (once, reservation) = (None, None);
-        Self { hits, coupling, is_unmatched, units, once, reservation, is_for_descriptors: false }
+        let (once, reservation, up_to) = (None, None, None);
+        let is_for_descriptors = false;
+        Self { hits, coupling, is_unmatched, units, once, reservation, up_to, is_for_descriptors }
     }
 
     /// Returns `true` if nothing is taken or changed, and no request is counted.
@@ -296,6 +315,7 @@ impl Hit {
             revision: on_change.and(rule.revision),
             max_holds: rule.holds.map(|terms| terms.most),
             cost_share: None,
+            at_least: request.at_least().filter(|_| rule.takes_cost_of(request)),
             counted_by: None,
             own_limit,
             hides_debt: rule.hides_debt(),
@@ -335,6 +355,7 @@ impl Hit {
             action,
             max_holds: self.max_holds,
             cost_share: self.cost_share,
+            at_least: self.at_least,
             change,
             mode,
         })

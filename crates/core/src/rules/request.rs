@@ -1,6 +1,7 @@
 //! Requests by user, resource and attributes, checked against their bounds.
 
 use std::collections::HashMap;
+use std::num::NonZeroU32;
 
 use thiserror::Error;
 
@@ -16,6 +17,8 @@ pub struct Request<'a> {
     attributes: Attributes<'a>,
     cost: Cost,
     costs: Costs<'a>,
+    /// The fewest units that it takes; `None` if it takes its cost or nothing.
+    at_least: Option<NonZeroU32>,
     dry_run: bool,
     /// The request id.
     id: Option<&'a str>,
@@ -78,10 +81,20 @@ impl<'a> Request<'a> {
     /// Starts building a request by this user for one unit.
     pub const fn user(user_id: &'a str) -> RequestBuilder<'a> {
         let (resource, attributes, costs) = ("", Attributes::NONE, Costs::NONE);
-        let (cost, dry_run, id, project, limit) = (Cost::ONE, false, None, "", None);
-        let request =
-            Self { user_id, resource, attributes, cost, costs, dry_run, id, project, limit };
-        RequestBuilder(request)
+        let (cost, at_least, dry_run, id) = (Cost::ONE, None, false, None);
+        let (project, limit) = ("", None);
+        RequestBuilder(Self {
+            user_id,
+            resource,
+            attributes,
+            cost,
+            costs,
+            at_least,
+            dry_run,
+            id,
+            project,
+            limit,
+        })
     }
 
     /// Returns this request with a request id: for some time, the same request with the same id
@@ -115,6 +128,21 @@ impl<'a> Request<'a> {
         Ok(Self { costs, ..self })
     }
 
+    /// Returns this request as one that takes what is there: any number of units from this one to its cost will
+    /// do, over all rules in one step. 0 takes the cost or nothing. Rules with a cost of their own, or one by
+    /// [`Request::with_costs`], take that or nothing.
+    ///
+    /// # Errors
+    ///
+    /// [`InvalidRequest::AtLeast`] if it is above the cost.
+    pub fn with_at_least(self, units: u64) -> Result<Self, InvalidRequest> {
+        if units > self.cost.units() {
+            return Err(InvalidRequest::AtLeast);
+        }
+        let units = u32::try_from(units).map_err(|_| InvalidRequest::AtLeast)?;
+        Ok(Self { at_least: NonZeroU32::new(units), ..self })
+    }
+
     /// Returns this request at the cost of a settlement, where it says one: what its request id stands for.
     #[must_use]
     pub fn at_actual_cost(self, actual: Option<Cost>, actuals: Costs<'a>) -> Self {
@@ -145,6 +173,7 @@ impl<'a> Request<'a> {
             attributes,
             cost,
             costs: Costs::NONE,
+            at_least: None,
             dry_run: false,
             id: None,
             project: "",
@@ -225,6 +254,12 @@ impl<'a> Request<'a> {
     /// Returns the limit of the descriptor that the request is.
     pub(crate) const fn limit(&self) -> Option<&'a LimitOverride> {
         self.limit
+    }
+
+    /// Returns the fewest units that the request takes; `None` if it takes its cost or nothing.
+    #[inline]
+    pub const fn at_least(&self) -> Option<NonZeroU32> {
+        self.at_least
     }
 
     /// Returns `true` if the request takes nothing from any rule.
@@ -331,6 +366,8 @@ pub enum InvalidRequest {
     Cost,
     /// Too many, or too large.
     Costs,
+    /// Above the cost.
+    AtLeast,
     /// Too long.
     RequestId,
 }
@@ -359,6 +396,7 @@ impl InvalidRequest {
                 let most = Request::MAX_COSTS;
                 ("costs", format!("must have at most {most} entries of 0 to {}", u32::MAX))
             }
+            Self::AtLeast => ("at_least", "must be 0 to the cost".to_owned()),
             Self::RequestId => {
                 ("request_id", format!("must be at most {} bytes", Request::MAX_REQUEST_ID))
             }

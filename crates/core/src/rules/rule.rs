@@ -397,6 +397,13 @@ impl Rule {
         request.costs().get(&self.name).or(own).unwrap_or(request.cost())
     }
 
+    /// Returns `true` if a request takes its own cost from the rule: the rule has none, and is not named.
+    pub(crate) fn takes_cost_of(&self, request: &Request<'_>) -> bool {
+        self.cost.is_none()
+            && !self.algorithm.has_slots()
+            && request.costs().get(&self.name).is_none()
+    }
+
     /// Returns the units that a report counts by the rule; `None` if it leaves the rule out.
     pub(crate) fn reported_cost(&self, request: &Request<'_>) -> Option<Cost> {
         let of_request = || self.cost.is_none().then(|| request.cost());

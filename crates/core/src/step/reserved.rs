@@ -240,11 +240,11 @@ impl<S: Slots> AtomicStep<'_, S> {
     pub(super) fn held(&mut self, at: usize, decision: &Decision) -> Option<Box<Held>> {
         let hit = &self.hits[at];
         hit.max_holds?;
+        let cost = self.action(at).cost();
         let number = self.holding.as_ref().map(|holding| holding.reservation.number);
         let has_enough = matches!(decision.outcome, Outcome::Denied { .. })
             && self.entry(at).is_some_and(|entry| {
                 let (state, now) = (entry.state(), entry.slot.now());
-                let cost = hit.action.cost();
                 hit.algorithm.decide(&state, entry.limit, now, cost).is_allowed()
             });
         let slot = self.slots.slot(at);

@@ -20,6 +20,7 @@ mod tests;
 
 use std::collections::HashMap;
 use std::hash::{BuildHasher, RandomState};
+use std::num::NonZeroU32;
 use std::sync::atomic::{AtomicU64, Ordering};
 use std::sync::{Mutex, MutexGuard, PoisonError};
 use std::time::Duration;
@@ -87,6 +88,7 @@ struct Denial {
     /// Compared on lookup: an override of the rule may grant another limit for the same key.
     grant: Grant,
     cost: Cost,
+    at_least: Option<NonZeroU32>,
     /// Time before the store was called; the store decided no earlier.
     requested_at: Timestamp,
     holds_until: Timestamp,
@@ -149,6 +151,7 @@ impl DenyCache {
             algorithm,
             grant,
             cost,
+            at_least: hit.least(),
             requested_at,
             holds_until,
             reply: reply.clone(),
@@ -194,7 +197,8 @@ impl DenyCache {
         let denial = stripe.denial(hit.key)?;
         let now = self.clock.now();
         let cost = hit.action.cost();
-        let is_same = (denial.revision, denial.cost, denial.grant) == (revision, cost, *hit.grant);
+        let is_same = (denial.revision, denial.cost, denial.grant) == (revision, cost, *hit.grant)
+            && denial.at_least == hit.least();
         if !is_same || now >= denial.holds_until {
             return None;
         }

@@ -45,6 +45,8 @@ pub(super) struct Executed {
     pub(super) results: HitResults,
     /// `true` if an earlier request with the same request id took the units.
     pub(super) replayed: bool,
+    /// Units that the earlier request took, if it took what was there.
+    pub(super) taken_before: Option<u64>,
     /// What became of the reservation of the plan.
     pub(super) reservation: Option<ReservationReply>,
 }
@@ -71,6 +73,8 @@ pub(super) struct HitGroup {
     pub(super) store: StoreId,
     /// The other call that took the units, if the record of the request id has answered.
     pub(super) taker: Option<CallId>,
+    /// Units that the other call took, if the request takes what is there.
+    pub(super) taken_before: Option<u64>,
     /// Grants that replace those of the hits: the shares of the local fallback.
     pub(super) grants: Option<SmallVec<[Grant; 2]>>,
     /// `true` if the request is denied already: this group then takes nothing. Reports count all
@@ -178,10 +182,11 @@ impl Execution<'_> {
         if replayed {
             self.limiter.shared.observer.request(RequestEvent::Replayed);
         }
+        let taken_before = taken.iter().find_map(|group| group.taken_before);
         if reservation == Some(ReservationReply::NotFound) {
             Box::pin(self.refund(taken, &mut results)).await;
         }
-        Ok(Executed { results, replayed, reservation })
+        Ok(Executed { results, replayed, taken_before, reservation })
     }
 
     /// Decides the hits of one group, by the store or by the policies of the rules.
@@ -203,6 +208,7 @@ impl Execution<'_> {
                 group.reservation = reply.reservation;
                 record_replies(&group, reply.hits, Source::Store, results);
                 if purpose == RecordUse::Decide && group.taker.is_some() {
+                    group.taken_before = self.plan.units_taken(self.rules, results);
                     clear_taken(&group, results);
                 }
                 Ok(group)
@@ -252,6 +258,7 @@ impl Execution<'_> {
                     shard,
                     store: StoreId::Primary,
                     taker: None,
+                    taken_before: None,
                     grants: None,
                     is_refused: false,
                     reservation: None,

@@ -42,17 +42,18 @@ impl Limiter {
         if plan.reservation.is_some() {
             return None;
         }
-        let executed = self.execute_in_memory(plan, deadline);
+        let executed = self.execute_in_memory(snapshot, plan, deadline);
         // A retry whose units were taken must not be refused by a denial since.
         if executed.is_some() || plan.once.is_some() {
             return executed;
         }
         let results = self.cached_denials(plan, snapshot.revision)?;
-        Some(Ok(Executed { results, replayed: false, reservation: None }))
+        Some(Ok(Executed { results, replayed: false, taken_before: None, reservation: None }))
     }
 
     fn execute_in_memory(
         &self,
+        snapshot: &Snapshot,
         plan: &Plan,
         deadline: Deadline,
     ) -> Option<Result<Executed, CheckError>> {
@@ -74,17 +75,18 @@ impl Limiter {
             }
         }
         let replayed = reply.replayed.is_some();
-        if replayed {
-            reply.hits.iter_mut().for_each(|hit| hit.taken = 0);
-            self.shared.observer.request(RequestEvent::Replayed);
-        }
         let mut replies = reply.hits.into_iter();
         let results = plan.hits.iter().map(|hit| match HitResult::without_store(hit) {
             None => Some(HitResult { reply: replies.next()?, source: Source::Store }),
             known => known,
         });
-        let results = results.collect();
-        Some(Ok(Executed { results, replayed, reservation: None }))
+        let mut results: HitResults = results.collect();
+        let taken_before = plan.units_taken(&snapshot.rules, &results).filter(|_| replayed);
+        if replayed {
+            results.iter_mut().flatten().for_each(|result| result.reply.taken = 0);
+            self.shared.observer.request(RequestEvent::Replayed);
+        }
+        Some(Ok(Executed { results, replayed, taken_before, reservation: None }))
     }
 
     /// As [`Limiter::find_cached_denials`], and reports that the cache answers.

@@ -44,6 +44,7 @@ use thiserror::Error;
 use tokio::sync::watch;
 
 use self::admin::LastSeenBans;
+use self::execution::Shards;
 use self::idempotency::RequestIds;
 use self::modes::ModesInForce;
 use self::observers::DetailedObservers;
@@ -141,11 +142,15 @@ pub enum CheckError {
     /// Too many rules hold.
     #[error("a reservation must hold by at most {} rules", Reservation::MAX_HITS)]
     ManyHolders,
-    /// A request id, and the rules that hold have keys in several slots of a cluster.
+    /// A reservation with a request id, or a request that takes what is there, and its rules have keys in
+    /// several slots of a cluster.
     #[error(
-        "with request_id a reservation must hold in one slot of a cluster: the rules need the same key-by"
+        "a reservation with request_id, and a request with at_least, must be in one slot of a cluster: the rules need the same key-by"
     )]
     SeveralSlots,
+    /// The store does not decide requests that take what is there.
+    #[error("at_least is not supported by the store")]
+    NoAtLeast,
     /// The parts of the keys that a reservation would hold are too long.
     #[error(
         "user_id, resource and attributes in the keys of a reservation must have at most {} bytes as encoded",
@@ -220,6 +225,8 @@ impl Limiter {
     /// - [`CheckError::NoRule`] if no rule matches and the policy is [`Unmatched::Deny`];
     /// - [`CheckError::UnknownProject`] if the request is in a project that has no rules here;
     /// - [`CheckError::NeedsReservation`] if a rule bounds work in flight;
+    /// - [`CheckError::SeveralSlots`] and [`CheckError::NoAtLeast`] if the request
+    ///   [takes what is there](Request::with_at_least), which one step must decide;
     /// - [`CheckError::RequestId`] if another request had the request id, or it was used too often.
     pub async fn check(
         &self,
@@ -300,7 +307,8 @@ impl Limiter {
     /// [paid afterwards](crate::rules::Rule::is_post_paid), whatever is left: more than that becomes
     /// debt. The verdict allows if the cost fitted in what was left; the wait of a denial is that for one
     /// unit. Rules with a cost of their own count it only if the request [names
-    /// them](Request::with_costs).
+    /// them](Request::with_costs). It counts all of the cost, whatever would
+    /// [do](Request::with_at_least).
     ///
     /// # Errors
     ///
@@ -377,6 +385,9 @@ impl Limiter {
             let name = Arc::clone(snapshot.rules.rule(rule).name);
             return Err(CheckError::NeedsReservation(name));
         }
+        if plan.up_to.is_some() {
+            self.admit_up_to(&plan)?;
+        }
         if !request.costs().is_empty() {
             self.count_ignored_costs(&snapshot.rules, &plan, request);
         }
@@ -385,6 +396,16 @@ impl Limiter {
         }
         self.admit_request(snapshot, &plan)?;
         Ok(plan)
+    }
+
+    /// Fails if no single step of the store can decide a request that takes what is there.
+    #[cold]
+    fn admit_up_to(&self, plan: &Plan) -> Result<(), CheckError> {
+        match self.store {
+            Store::Custom(_) => Err(CheckError::NoAtLeast),
+            _ if Shards::new(&self.store, plan).are_several() => Err(CheckError::SeveralSlots),
+            _ => Ok(()),
+        }
     }
 
     /// Reports the costs of a request for rules that do not apply.

@@ -4,6 +4,7 @@ use std::sync::Arc;
 
 use super::execution::{Executed, Execution, Shards};
 use super::{CheckError, Limiter, Snapshot, Source, Verdict};
+use crate::algorithm::Cost;
 use crate::clock::Deadline;
 use crate::plan::Plan;
 use crate::store::StoreError;
@@ -107,7 +108,7 @@ impl PendingCheck {
     pub async fn finish(self) -> Result<Verdict, CheckError> {
         let Self { limiter, snapshot, plan, deadline } = self;
         let refuses_nothing = plan.refuses_nothing();
-        let units = plan.units;
+        let (units, up_to) = (plan.units, plan.up_to);
         match limiter.call_store(&snapshot, plan, deadline).await {
             Ok(ExecutedPlan { plan, executed }) => {
                 Ok(limiter.fold_executed(&snapshot, &plan, &executed))
@@ -116,7 +117,9 @@ impl PendingCheck {
             // Only rules in shadow mode apply, whose failure does not matter.
             Err(_) if refuses_nothing => {
                 limiter.count_request(&snapshot, units, Ok(Source::NoRule));
-                Ok(Verdict::unmatched())
+                let mut verdict = Verdict::unmatched();
+                verdict.taken = up_to.map(Cost::units);
+                Ok(verdict)
             }
             Err(error) => Err(error),
         }

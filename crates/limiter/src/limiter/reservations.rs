@@ -82,7 +82,7 @@ impl Limiter {
     ///
     /// # Errors
     ///
-    /// As [`Limiter::check`]; [`CheckError::ManyHolders`], [`CheckError::SeveralSlots`],
+    /// As [`Limiter::check`]; [`CheckError::ManyHolders`], [`CheckError::SeveralSlots`] with a request id,
     /// [`CheckError::LongKeys`] and [`CheckError::NotReservable`].
     pub async fn reserve(
         &self,
@@ -92,6 +92,9 @@ impl Limiter {
     ) -> Result<Reserved, CheckError> {
         let snapshot = self.snapshot_for(request)?;
         let mut plan = Plan::for_reservation(&snapshot.rules, request);
+        if plan.up_to.is_some() {
+            self.admit_up_to(&plan)?;
+        }
         self.count_ignored_costs(&snapshot.rules, &plan, request);
         self.admit_request(&snapshot, &plan)?;
         plan.once = self.record_of(request, Operation::Reserve)?;

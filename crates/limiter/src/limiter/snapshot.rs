@@ -87,7 +87,7 @@ impl Limiter {
         } else {
             Err(DecidedRequest::Denied)
         };
-        self.count_request(snapshot, plan.units, passed);
+        self.count_request(snapshot, plan.units.taking(verdict.taken), passed);
         verdict
     }
 
@@ -155,6 +155,7 @@ impl Limiter {
         }
         let mut verdict = Verdict::fold(&snapshot.rules, plan, &executed.results);
         verdict.replayed = true;
+        verdict.taken = executed.taken_before.or(verdict.taken);
         verdict
     }
 

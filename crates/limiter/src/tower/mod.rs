@@ -89,6 +89,7 @@ fn no_verdict(error: CheckError) -> NoVerdict {
         | CheckError::NeedsReservation(_)
         | CheckError::ManyHolders
         | CheckError::SeveralSlots
+        | CheckError::NoAtLeast
         | CheckError::NotReservable => NoVerdict::Invalid(Box::new(error)),
         error => NoVerdict::NoAnswer(Box::new(error)),
     }

@@ -298,6 +298,7 @@ impl RuleSet {
             revision: None,
             max_holds: rule.holds.map(|terms| terms.most),
             cost_share: None,
+            at_least: None,
             counted_by: None,
             own_limit: OwnLimit::None,
             hides_debt: false,

@@ -4,7 +4,7 @@
 //! that goes away leaves memory and disk alike, and of two changes of one key the same is the later
 //! one after a restart.
 
-use std::num::NonZeroU64;
+use std::num::{NonZeroU32, NonZeroU64};
 
 use tracing::error;
 
@@ -34,6 +34,7 @@ struct OwnedHit {
     mode: Mode,
     max_holds: Option<u32>,
     cost_share: Option<Share>,
+    at_least: Option<NonZeroU32>,
 }
 
 impl OwnedHit {
@@ -48,6 +49,7 @@ impl OwnedHit {
             mode,
             max_holds,
             cost_share,
+            at_least,
             ..
         } = *hit;
         let (key, grant, change) = (hit.key.clone(), *hit.grant, hit.change.cloned());
@@ -64,6 +66,7 @@ impl OwnedHit {
             mode,
             max_holds,
             cost_share,
+            at_least,
         }
     }
 
@@ -94,6 +97,7 @@ impl OwnedHit {
             mode: *mode,
             max_holds: self.max_holds,
             cost_share: self.cost_share,
+            at_least: self.at_least,
         }
     }
 }

@@ -35,6 +35,7 @@ fn is_plain_hit(hit: &StoreHit<'_>) -> bool {
     };
     is_plain_action
         && hit.cost_share.is_none()
+        && hit.least().is_none()
         && policy(hit).is_none()
         && (max_debt(hit).is_none() || hit.max_holds.is_some())
 }

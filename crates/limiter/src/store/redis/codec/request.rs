@@ -52,6 +52,9 @@ const CUTS_COST: u64 = 4;
 /// Added to the code of the action of a hit in the windows of a calendar.
 const CALENDAR: u64 = 128;
 
+/// Added to the code of the action of a hit that takes what is there.
+const AT_LEAST: u64 = 256;
+
 /// Added to the code of the action of an overridable hit.
 const CONTROLLED: u64 = 16;
 
@@ -221,10 +224,14 @@ impl ScriptRequest {
                 + if hit.overridable { CONTROLLED } else { 0 }
                 + if policy(hit).is_some() { KEEPS_LIMITS } else { 0 }
                 + if hit.max_holds.is_some() { HOLDS } else { 0 }
-                + if calendar.is_some() { CALENDAR } else { 0 },
+                + if calendar.is_some() { CALENDAR } else { 0 }
+                + if hit.least().is_some() { AT_LEAST } else { 0 },
             max_debt: max_debt(hit).unwrap_or(NONE),
         };
         fields.write(&mut self.argument);
+        if let Some(least) = hit.least() {
+            write_number(&mut self.argument, least.get().into());
+        }
         if let Some(window) = calendar {
             write_number(&mut self.argument, window.start.as_micros());
             write_number(&mut self.argument, window.end.as_micros());

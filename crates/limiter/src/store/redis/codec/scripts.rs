@@ -19,6 +19,7 @@ const HOLDS: &str = include_str!("../../../../lua/holds.lua");
 const CONTROL: &str = include_str!("../../../../lua/control.lua");
 const ON_CHANGE: &str = include_str!("../../../../lua/on_change.lua");
 const CHECK: &str = include_str!("../../../../lua/check.lua");
+const WHAT_IS_THERE: &str = include_str!("../../../../lua/what_is_there.lua");
 
 /// Start of the part of a file that plain requests do not need. That of an algorithm alone in a script is defined
 /// with `coupled.lua`.
@@ -28,9 +29,11 @@ const COUPLED_PART: &str = "\n--@coupled\n";
 /// ends the script, the other way round.
 const REST_PART: &str = "\n--@rest\n";
 
-/// Around lines that only some scripts have: those for overridable hits, and those for all requests.
+/// Around lines that only some scripts have: those for overridable hits, those for all requests, and the one for
+/// all requests by any algorithm.
 const OVERRIDABLE_PART: &str = "--@control";
 const FULL_PART: &str = "--@full";
+const RARE_PART: &str = "--@rare";
 const PART_END: &str = "--@end";
 
 /// Returns the Lua twin of an algorithm.
@@ -96,6 +99,8 @@ impl ScriptId {
         let mut algorithms = request.hits.iter().map(|hit| own_script(hit.algorithm, hit.window));
         let first = algorithms.next().flatten();
         let algorithm = first.filter(|first| algorithms.all(|other| other == Some(*first)));
+        // Few requests take what is there: the scripts of one algorithm are shorter without them.
+        let algorithm = algorithm.filter(|_| !request.hits.iter().any(|hit| hit.least().is_some()));
         let holds = request.hits.iter().any(|hit| hit.max_holds.is_some());
         let kind = if holds || !is_plain(request) {
             ScriptKind::Full
@@ -166,7 +171,7 @@ impl ScriptSet {
 impl Script {
     fn new(id: ScriptId) -> Self {
         let window = Algorithm::FixedWindow;
-        let of_file = |file| with_fields(&part(file, id.kind));
+        let of_file = |file| with_fields(&part(file, id));
         let (mut text, prelude) = split(&of_file(PRELUDE));
         if id.algorithm.is_none_or(|algorithm| algorithm == window) {
             text.push_str(&split(&of_file(twin(window))).0);
@@ -194,7 +199,7 @@ impl Script {
             }
             rest.push_str(DEFINE_ALGORITHM);
         }
-        rest.push_str(&part(PLAIN, id.kind));
+        rest.push_str(&part(PLAIN, id));
         let parts: &[(&str, &str)] = match id.kind {
             ScriptKind::Lean => &[],
             ScriptKind::Overrides => &[("control", CONTROL)],
@@ -206,9 +211,12 @@ impl Script {
                 ("coupled", &coupled),
             ],
         };
-        let parts = parts.iter().map(|(name, file)| {
-            format!("if part == '{name}' then\n{}\nend\n", part(file, id.kind))
-        });
+        let has_rare_parts = id.kind == ScriptKind::Full && id.algorithm.is_none();
+        let rare = has_rare_parts.then_some(("what_is_there", WHAT_IS_THERE));
+        let parts = parts
+            .iter()
+            .chain(&rare)
+            .map(|(name, file)| format!("if part == '{name}' then\n{}\nend\n", part(file, id)));
         rest.push_str(&function("local function define(part)", &parts.collect::<String>()));
         let (check, calls) = split(&of_file(CHECK));
         rest.push_str(&check);
@@ -244,18 +252,22 @@ fn function(head: &str, body: &str) -> String {
     format!("\n{head}\n{body}\nend\n")
 }
 
-/// Returns the part of a file that scripts of a kind have.
-fn part(file: &str, kind: ScriptKind) -> String {
-    let file = match kind {
-        ScriptKind::Full => return file.to_owned(),
-        ScriptKind::Lean | ScriptKind::Overrides => {
-            file.split(COUPLED_PART).next().unwrap_or_default()
-        }
-    };
+/// Returns the part of a file that a script has.
+fn part(file: &str, ScriptId { kind, algorithm }: ScriptId) -> String {
+    let is_full = kind == ScriptKind::Full;
+    if is_full && (algorithm.is_none() || !file.contains(RARE_PART)) {
+        return file.to_owned();
+    }
+    let plain = file.split(COUPLED_PART).next().unwrap_or_default();
+    let file = if is_full { file } else { plain };
     let mut text = String::with_capacity(file.len());
-    let mut is_left_out = false;
+    let (mut is_left_out, mut is_rare) = (false, false);
     for line in file.lines() {
         match line.trim_start() {
+            RARE_PART => (is_left_out, is_rare) = (true, true),
+            PART_END if is_rare => (is_left_out, is_rare) = (false, false),
+            // Comments of scripts that have all of these parts.
+            OVERRIDABLE_PART | FULL_PART | PART_END if is_full => text.extend([line, "\n"]),
             OVERRIDABLE_PART => is_left_out = kind == ScriptKind::Lean,
             FULL_PART => is_left_out = true,
             PART_END => is_left_out = false,
