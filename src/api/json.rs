@@ -16,7 +16,7 @@ const MEMBERS: usize = 320;
 
 /// Adds the members of a response to the text of an object.
 pub(crate) fn add_members(json: &mut Vec<u8>, response: CheckResponse) {
-    let CheckResponse { source, decisions, replayed, .. } = response;
+    let CheckResponse { source, decisions, replayed, taken, .. } = response;
     let deciding = RuleDecision {
         allowed: response.allowed,
         current_count: response.current_count,
@@ -48,6 +48,9 @@ pub(crate) fn add_members(json: &mut Vec<u8>, response: CheckResponse) {
         add_text(json, "}");
     }
     add(json, r#"],"replayed":"#, replayed);
+    if let Some(taken) = taken {
+        add_integer(json, r#","taken":"#, taken.cast_signed());
+    }
     add_text(json, "}");
 }
 

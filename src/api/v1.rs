@@ -36,6 +36,9 @@ use rlaas_limiter::{CheckError, Limiter, Reported, StartedCheck, Verdict};
 
 /// Name of this protocol in metrics and logs.
 pub(super) const API: &str = "grpc";
+/// A report counts all of its cost.
+const NO_REPORT: &str = "at_least must be 0 in a report";
+
 /// Maximum number of requests in a batch.
 const MAX_BATCH: usize = 1_000;
 /// Maximum number of concurrent decisions of one batch or stream.
@@ -335,6 +338,10 @@ impl RateLimitService for Service {
         let mut request = message.request.unwrap_or_default();
         let project = set_tenant(tenant, &mut request);
         let request = self.parse(project, &request)?;
+        if request.at_least().is_some() {
+            self.count_rejected("at_least", NO_REPORT);
+            return Err(invalid(NO_REPORT));
+        }
         let limiter = Tenant::limiter(tenant, &self.limiter);
         let reported = limiter.report(&request, deadline).await;
         match &reported {

@@ -6,9 +6,9 @@ use std::process::ExitCode;
 use anyhow::{anyhow, ensure};
 use clap::Args;
 use rlaas_client::Client;
-use rlaas_core::rules::{InvalidRequest, Request, RequestFields};
 use rlaas_proto::ratelimit::v1::rate_limit_service_client::RateLimitServiceClient;
 use rlaas_proto::ratelimit::v1::{CheckRequest, CheckResponse, ReportRequest, ReportResponse};
+use rlaas_proto::values::check_request;
 
 use crate::call::to_json;
 use crate::client::{ProjectKeyArgs, ServerArgs, ServerEndpoint, runtime};
@@ -46,6 +46,15 @@ pub struct CheckArgs {
     /// Decide for this cost without taking units
     #[arg(long)]
     dry_run: bool,
+    /// Take what is there: any number of units from this one to the cost
+    #[arg(
+        long,
+        value_name = "N",
+        default_value_t = 0,
+        hide_default_value = true,
+        allow_hyphen_values = true
+    )]
+    at_least: u64,
     /// Print the whole response in the JSON mapping of protobuf
     #[arg(long)]
     json: bool,
@@ -63,13 +72,16 @@ pub struct ReportArgs {
 
 /// Sends a request, and prints the decision. Returns the exit code.
 pub fn run(args: CheckArgs) -> ExitCode {
-    let CheckArgs { request, dry_run, json } = args;
-    let response = runtime().and_then(|runtime| runtime.block_on(send_check(&request, dry_run)));
+    let CheckArgs { request, dry_run, at_least, json } = args;
+    let cost = if at_least > 0 { at_least } else { request.cost().unwrap_or(1) };
+    let message = request.message().map(|message| CheckRequest { dry_run, at_least, ..message });
+    let send = |message| Ok(runtime()?.block_on(send_check(&request, message))?);
+    let response = message.and_then(send);
     let printed = response.map(|response| {
         let text = if json {
             to_json("v1.CheckResponse", &response)
         } else {
-            response::to_text(&response, &request.user, request.cost().unwrap_or(1))
+            response::to_text(&response, &request.user, cost)
         };
         println!("{text}");
         response.allowed
@@ -95,11 +107,10 @@ pub fn report(args: ReportArgs) -> ExitCode {
     exit_code(printed, EXIT_NO)
 }
 
-async fn send_check(args: &RequestArgs, dry_run: bool) -> anyhow::Result<CheckResponse> {
-    let message = CheckRequest { dry_run, ..args.message()? };
+async fn send_check(args: &RequestArgs, message: CheckRequest) -> anyhow::Result<CheckResponse> {
     let (server, client) = args.connect().await?;
     // Validated here with the same text that the server would send.
-    let request = valid(&message).map_err(|error| anyhow!("INVALID_ARGUMENT: {error}"))?;
+    let request = check_request(&message).map_err(|error| anyhow!("INVALID_ARGUMENT: {error}"))?;
     match client.check(&request).await {
         Ok(verdict) => {
             if let Some(warning) = verdict.warning() {
@@ -116,14 +127,6 @@ async fn send_report(args: &RequestArgs) -> anyhow::Result<ReportResponse> {
     let (server, client) = args.connect().await?;
     let reported = RateLimitServiceClient::new(client.channel()).report(request).await;
     Ok(reported.map_err(|status| server.explain(&status))?.into_inner())
-}
-
-fn valid(message: &CheckRequest) -> Result<Request<'_>, InvalidRequest> {
-    let CheckRequest { user_id, resource, attributes, cost, dry_run, request_id, costs } = message;
-    let (cost, dry_run) = (*cost, *dry_run);
-    Request::new(RequestFields { user_id, resource, attributes, cost, dry_run })?
-        .with_costs(costs)?
-        .with_request_id(request_id)
 }
 
 impl RequestArgs {

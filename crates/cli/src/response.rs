@@ -16,6 +16,10 @@ pub(crate) fn to_text(response: &CheckResponse, user: &str, cost: u64) -> String
 pub(crate) fn with_verb(verb: &str, response: &CheckResponse, user: &str, cost: u64) -> String {
     let detail = detail(response, cost);
     let detail = if response.replayed { format!("{detail}, replayed") } else { detail };
+    let detail = match response.taken {
+        Some(taken) if response.allowed => format!("{taken} taken, {detail}"),
+        _ => detail,
+    };
     let user = printable(user);
     match response.rule.as_str() {
         "" if !response.decisions.is_empty() => {

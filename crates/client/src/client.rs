@@ -342,5 +342,6 @@ fn message(request: &Request<'_>, request_id: String) -> CheckRequest {
         dry_run: request.dry_run(),
         request_id,
         costs: request.costs().iter().map(|(rule, units)| (rule.to_owned(), units)).collect(),
+        at_least: request.at_least().map_or(0, |units| units.get().into()),
     }
 }

@@ -77,11 +77,20 @@ pub const fn unmatched(policy: Unmatched) -> proto::UnmatchedPolicy {
 ///
 /// [`InvalidRequest`] for the first field that is not valid.
 pub fn check_request(request: &proto::CheckRequest) -> Result<Request<'_>, InvalidRequest> {
-    let proto::CheckRequest { user_id, resource, attributes, cost, dry_run, request_id, costs } =
-        request;
+    let proto::CheckRequest {
+        user_id,
+        resource,
+        attributes,
+        cost,
+        dry_run,
+        request_id,
+        costs,
+        at_least,
+    } = request;
     let (cost, dry_run) = (*cost, *dry_run);
     Request::new(RequestFields { user_id, resource, attributes, cost, dry_run })?
         .with_costs(costs)?
+        .with_at_least(*at_least)?
         .with_request_id(request_id)
 }
 

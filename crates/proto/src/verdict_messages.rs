@@ -26,10 +26,10 @@ fn short_response(verdict: &Verdict) -> CheckResponse {
 
 /// Returns the response with the decision of the deciding rule.
 fn response_of(verdict: &Verdict, deciding: Option<proto::RuleDecision>) -> CheckResponse {
-    let (allowed, replayed) = (verdict.is_allowed(), verdict.replayed);
+    let (allowed, replayed, taken) = (verdict.is_allowed(), verdict.replayed, verdict.taken);
     let Some(decided) = deciding else {
         let reason = Reason::NoRule.into();
-        return CheckResponse { allowed, reason, replayed, ..CheckResponse::default() };
+        return CheckResponse { allowed, reason, replayed, taken, ..CheckResponse::default() };
     };
     CheckResponse {
         allowed,
@@ -48,6 +48,7 @@ fn response_of(verdict: &Verdict, deciding: Option<proto::RuleDecision>) -> Chec
         decisions: Vec::new(),
         replayed,
         reset_at: decided.reset_at,
+        taken,
     }
 }
 

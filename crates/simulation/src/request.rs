@@ -1,5 +1,7 @@
 //! A request of recorded traffic.
 
+use std::num::NonZeroU32;
+
 use rlaas_core::algorithm::{Cost, Limit};
 use rlaas_core::clock::{Micros, Timestamp};
 use rlaas_core::rules::descriptors::{
@@ -28,6 +30,8 @@ pub struct RecordedFields {
     pub attributes: Box<[(Box<str>, Box<str>)]>,
     /// Units to take.
     pub cost: u32,
+    /// The fewest units to take, of a request that takes what is there; else 0.
+    pub at_least: u32,
 }
 
 /// A request by descriptors.
@@ -69,6 +73,7 @@ impl From<&Request<'_>> for RecordedRequest {
             resource: request.resource().into(),
             attributes: attributes.map(|(name, value)| (name.into(), value.into())).collect(),
             cost: request.cost().units().try_into().unwrap_or(u32::MAX),
+            at_least: request.at_least().map_or(0, NonZeroU32::get),
         })
     }
 }
@@ -132,6 +137,7 @@ pub fn with_request<T>(
         fields.attributes.iter().map(|(name, value)| (&**name, &**value)).collect();
     let request = Request::user(&fields.user_id).resource(&fields.resource);
     let request = request.attributes(&attributes[..]).cost(fields.cost).build()?;
+    let request = request.with_at_least(fields.at_least.into())?;
     Ok(f(&request))
 }
 

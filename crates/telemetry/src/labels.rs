@@ -41,12 +41,13 @@ pub const REDIS_ERROR_KINDS: [&str; 12] = [
 ];
 
 /// Fields of requests that can be rejected as invalid.
-pub const REQUEST_FIELDS: [&str; 20] = [
+pub const REQUEST_FIELDS: [&str; 21] = [
     "user_id",
     "resource",
     "attributes",
     "cost",
     "costs",
+    "at_least",
     "actual",
     "actuals",
     "ttl",

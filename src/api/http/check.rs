@@ -46,13 +46,18 @@ const COSTS: Field = Field {
     reason: "costs",
     valid: "an object of whole numbers from 0 to 4294967295 with unique names",
 };
+const AT_LEAST: Field = Field {
+    names: &["atLeast", "at_least"],
+    reason: "at_least",
+    valid: "a whole number from 0 to the cost",
+};
 const DRY_RUN: Field =
     Field { names: &["dryRun", "dry_run"], reason: "dry_run", valid: "true or false" };
 const REQUEST_ID: Field =
     Field { names: &["requestId", "request_id"], reason: "request_id", valid: "a string" };
 
 /// The fields with bounds.
-const FIELDS: [Field; 6] = [USER_ID, RESOURCE, ATTRIBUTES, COST, COSTS, REQUEST_ID];
+const FIELDS: [Field; 7] = [USER_ID, RESOURCE, ATTRIBUTES, COST, COSTS, AT_LEAST, REQUEST_ID];
 
 /// Decides one request.
 pub(super) async fn check(State(state): State<HttpState>, request: Request) -> Response {
@@ -113,6 +118,10 @@ fn read(body: &[u8]) -> Result<CheckRequest, Rejection> {
         costs: match members.take::<JsonObject<'_>>(&COSTS)? {
             Some(costs) => read_costs(costs)?,
             None => HashMap::new(),
+        },
+        at_least: match members.take::<&RawValue>(&AT_LEAST)? {
+            Some(number) => whole_number(number).ok_or_else(|| AT_LEAST.invalid())?,
+            None => 0,
         },
     };
     members.close()?;

@@ -163,7 +163,7 @@ impl Expectation {
         let in_problem = |problem: String| format!("{}: {problem}", subject.label(&field));
         let is_known = match (&subject, field.as_str()) {
             (Subject::Request, "code" | "shadow") | (Subject::Rule(_), "code" | "rule") => false,
-            (subject, "replayed") => matches!(subject, Subject::Request),
+            (subject, "replayed" | "taken") => matches!(subject, Subject::Request),
             _ => true,
         };
         if !is_known {
@@ -260,6 +260,7 @@ impl Subject {
             (_, "allowed" | "ok") => Value::Flag(decided.verdict.is_allowed()),
             (_, "denied" | "over_limit") => Value::Flag(!decided.verdict.is_allowed()),
             (_, "replayed") => Value::Flag(decided.verdict.replayed),
+            (_, "taken") => Value::Units(decided.verdict.taken.unwrap_or_default().cast_signed()),
             (_, "matched") => Value::Names(decided.matched()),
             (_, "reason") if decided.deciding().is_none() => Value::word("NO_RULE"),
             _ => of_rule(decided.deciding()),

@@ -39,6 +39,7 @@ pub(super) struct CheckFields {
     dry_run: Option<bool>,
     request_id: Option<String>,
     costs: Option<HashMap<String, u64>>,
+    at_least: Option<u64>,
 }
 
 /// `descriptors` of a case or a step.
@@ -144,6 +145,7 @@ impl CheckFields {
             dry_run: self.dry_run.or(shared.dry_run).unwrap_or_default(),
             request_id: self.request_id.or(shared.request_id).unwrap_or_default(),
             costs: self.costs.or(shared.costs).unwrap_or_default(),
+            at_least: self.at_least.or(shared.at_least).unwrap_or_default(),
         }
     }
 }

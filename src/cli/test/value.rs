@@ -128,7 +128,7 @@ impl Value {
             "allowed" | "near_limit" | "shadow" | "replayed" => {
                 text.parse().map(Self::Flag).map_err(|_| "must be true or false".to_owned())
             }
-            "remaining" | "limit" | "current_count" => match text.parse() {
+            "remaining" | "limit" | "current_count" | "taken" => match text.parse() {
                 Ok(units) => Ok(Self::Units(units)),
                 Err(_) if text == UNLIMITED => Ok(Self::Word(text)),
                 Err(_) => Err("must be a whole number or unlimited".to_owned()),
