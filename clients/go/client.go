@@ -62,6 +62,8 @@ type Request struct {
 	Cost *uint64
 	// Costs are the units to take from single rules, by name, in the place of Cost.
 	Costs map[string]uint64
+	// AtLeast takes what is there: any number of units from it to Cost will do, and [Verdict.Taken] says how many.
+	AtLeast uint64
 	// DryRun decides without taking units.
 	DryRun bool
 	// ID is the idempotency key, up to 64 bytes: the server takes the units of the same request with the same id once.
@@ -175,6 +177,7 @@ func encode(request Request) (*pb.CheckRequest, []byte, error) {
 		Cost:       request.Cost,
 		DryRun:     request.DryRun,
 		Costs:      request.Costs,
+		AtLeast:    request.AtLeast,
 	}
 	encoded, err := proto.MarshalOptions{Deterministic: true}.Marshal(message)
 	if err != nil {

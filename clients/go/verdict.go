@@ -42,6 +42,12 @@ type Verdict struct {
 	Response *pb.CheckResponse
 }
 
+// Taken returns the units that the caller of a request with AtLeast may use: 0 on a refusal; false without AtLeast, and
+// if no server has decided.
+func (v Verdict) Taken() (uint64, bool) {
+	return v.Response.GetTaken(), v.Response != nil && v.Response.Taken != nil
+}
+
 // RetryAfter returns the time after which a refused request passes; false if it is allowed, or waiting does not
 // help.
 func (v Verdict) RetryAfter() (time.Duration, bool) {

@@ -722,7 +722,15 @@ type CheckRequest struct {
 	// Units to take from single rules, by their names, in the place of `cost` and of
 	// `Rule.cost`: up to 64 entries of 0 to 2^32 - 1; 0 looks. Rules that do not apply are
 	// ignored, and counted in the metric rlaas_costs_ignored_total.
-	Costs         map[string]uint64 `protobuf:"bytes,7,rep,name=costs,proto3" json:"costs,omitempty" protobuf_key:"bytes,1,opt,name=key" protobuf_val:"varint,2,opt,name=value"`
+	Costs map[string]uint64 `protobuf:"bytes,7,rep,name=costs,proto3" json:"costs,omitempty" protobuf_key:"bytes,1,opt,name=key" protobuf_val:"varint,2,opt,name=value"`
+	// Takes what is there, or holds it: any number of units from this one to `cost` will do, over all rules in
+	// one step; `CheckResponse.taken` says how many. At most `cost`, else INVALID_ARGUMENT; 0 takes the cost or
+	// nothing. A denial is that of a request for so many, and counts no attempt. Rules with a `cost` of their own,
+	// and those that `costs` names, take that or nothing.
+	//
+	// INVALID_ARGUMENT in Report. FAILED_PRECONDITION with the reason SEVERAL_SLOTS if the rules have keys in
+	// several slots of a Redis Cluster.
+	AtLeast       uint64 `protobuf:"varint,8,opt,name=at_least,json=atLeast,proto3" json:"at_least,omitempty"`
 	unknownFields protoimpl.UnknownFields
 	sizeCache     protoimpl.SizeCache
 }
@@ -804,6 +812,13 @@ func (x *CheckRequest) GetCosts() map[string]uint64 {
 		return x.Costs
 	}
 	return nil
+}
+
+func (x *CheckRequest) GetAtLeast() uint64 {
+	if x != nil {
+		return x.AtLeast
+	}
+	return 0
 }
 
 // A cost to count.
@@ -963,7 +978,10 @@ type CheckResponse struct {
 	Replayed bool `protobuf:"varint,15,opt,name=replayed,proto3" json:"replayed,omitempty"`
 	// With a rule in the windows of a calendar: the end of the current one. With windows from the first use: the
 	// end of the one that runs; unset if none does.
-	ResetAt       *timestamppb.Timestamp `protobuf:"bytes,16,opt,name=reset_at,json=resetAt,proto3" json:"reset_at,omitempty"`
+	ResetAt *timestamppb.Timestamp `protobuf:"bytes,16,opt,name=reset_at,json=resetAt,proto3" json:"reset_at,omitempty"`
+	// With `at_least`: the units that the caller may use, by Reserve too; with `dry_run` what they would be. 0 on a
+	// denial. Unset without `at_least`.
+	Taken         *uint64 `protobuf:"varint,17,opt,name=taken,proto3,oneof" json:"taken,omitempty"`
 	unknownFields protoimpl.UnknownFields
 	sizeCache     protoimpl.SizeCache
 }
@@ -1108,6 +1126,13 @@ func (x *CheckResponse) GetResetAt() *timestamppb.Timestamp {
 		return x.ResetAt
 	}
 	return nil
+}
+
+func (x *CheckResponse) GetTaken() uint64 {
+	if x != nil && x.Taken != nil {
+		return *x.Taken
+	}
+	return 0
 }
 
 // Requests to be decided independently of each other.
@@ -2549,7 +2574,7 @@ var File_ratelimit_proto protoreflect.FileDescriptor
 
 const file_ratelimit_proto_rawDesc = "" +
 	"\n" +
-	"\x0fratelimit.proto\x12\fratelimit.v1\x1a\x1egoogle/protobuf/duration.proto\x1a\x1fgoogle/protobuf/timestamp.proto\x1a\x17google/rpc/status.proto\"\x9f\x03\n" +
+	"\x0fratelimit.proto\x12\fratelimit.v1\x1a\x1egoogle/protobuf/duration.proto\x1a\x1fgoogle/protobuf/timestamp.proto\x1a\x17google/rpc/status.proto\"\xba\x03\n" +
 	"\fCheckRequest\x12\x17\n" +
 	"\auser_id\x18\x01 \x01(\tR\x06userId\x12\x1a\n" +
 	"\bresource\x18\x02 \x01(\tR\bresource\x12J\n" +
@@ -2560,7 +2585,8 @@ const file_ratelimit_proto_rawDesc = "" +
 	"\adry_run\x18\x05 \x01(\bR\x06dryRun\x12\x1d\n" +
 	"\n" +
 	"request_id\x18\x06 \x01(\tR\trequestId\x12;\n" +
-	"\x05costs\x18\a \x03(\v2%.ratelimit.v1.CheckRequest.CostsEntryR\x05costs\x1a=\n" +
+	"\x05costs\x18\a \x03(\v2%.ratelimit.v1.CheckRequest.CostsEntryR\x05costs\x12\x19\n" +
+	"\bat_least\x18\b \x01(\x04R\aatLeast\x1a=\n" +
 	"\x0fAttributesEntry\x12\x10\n" +
 	"\x03key\x18\x01 \x01(\tR\x03key\x12\x14\n" +
 	"\x05value\x18\x02 \x01(\tR\x05value:\x028\x01\x1a8\n" +
@@ -2573,7 +2599,7 @@ const file_ratelimit_proto_rawDesc = "" +
 	"\arequest\x18\x01 \x01(\v2\x1a.ratelimit.v1.CheckRequestR\arequest\"e\n" +
 	"\x0eReportResponse\x125\n" +
 	"\averdict\x18\x01 \x01(\v2\x1b.ratelimit.v1.CheckResponseR\averdict\x12\x1c\n" +
-	"\tuncounted\x18\x02 \x01(\x04R\tuncounted\"\xc1\a\n" +
+	"\tuncounted\x18\x02 \x01(\x04R\tuncounted\"\xe6\a\n" +
 	"\rCheckResponse\x12\x18\n" +
 	"\aallowed\x18\x01 \x01(\bR\aallowed\x12#\n" +
 	"\rcurrent_count\x18\x02 \x01(\x03R\fcurrentCount\x12\x10\n" +
@@ -2594,7 +2620,8 @@ const file_ratelimit_proto_rawDesc = "" +
 	"\n" +
 	"near_limit\x18\x0e \x01(\bR\tnearLimit\x12\x1a\n" +
 	"\breplayed\x18\x0f \x01(\bR\breplayed\x125\n" +
-	"\breset_at\x18\x10 \x01(\v2\x1a.google.protobuf.TimestampR\aresetAt\"o\n" +
+	"\breset_at\x18\x10 \x01(\v2\x1a.google.protobuf.TimestampR\aresetAt\x12\x19\n" +
+	"\x05taken\x18\x11 \x01(\x04H\x00R\x05taken\x88\x01\x01\"o\n" +
 	"\x06Source\x12\x16\n" +
 	"\x12SOURCE_UNSPECIFIED\x10\x00\x12\t\n" +
 	"\x05STORE\x10\x01\x12\x0e\n" +
@@ -2614,7 +2641,8 @@ const file_ratelimit_proto_rawDesc = "" +
 	"\tUNLIMITED\x10\x05\x12\x15\n" +
 	"\x11STORE_UNAVAILABLE\x10\x06\x12\v\n" +
 	"\aNO_RULE\x10\a\x12\b\n" +
-	"\x04HELD\x10\b\"\x90\x01\n" +
+	"\x04HELD\x10\bB\b\n" +
+	"\x06_taken\"\x90\x01\n" +
 	"\x11CheckBatchRequest\x126\n" +
 	"\brequests\x18\x01 \x03(\v2\x1a.ratelimit.v1.CheckRequestR\brequests\x12.\n" +
 	"\x10decisions_wanted\x18\x02 \x01(\bH\x00R\x0fdecisionsWanted\x88\x01\x01B\x13\n" +
@@ -2913,6 +2941,7 @@ func file_ratelimit_proto_init() {
 		return
 	}
 	file_ratelimit_proto_msgTypes[0].OneofWrappers = []any{}
+	file_ratelimit_proto_msgTypes[3].OneofWrappers = []any{}
 	file_ratelimit_proto_msgTypes[4].OneofWrappers = []any{}
 	file_ratelimit_proto_msgTypes[6].OneofWrappers = []any{
 		(*CheckResult_Response)(nil),

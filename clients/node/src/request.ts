@@ -16,6 +16,8 @@ export interface RequestFields {
   cost?: number | undefined;
   /** Units to take from single rules, by name, in the place of `cost`. */
   costs?: Record<string, number> | undefined;
+  /** Takes what is there: any number of units from this one to `cost` will do, and `taken` says how many. */
+  atLeast?: number | undefined;
   /** Decides without taking units. */
   dryRun?: boolean | undefined;
   /** Idempotency key, up to 64 bytes: the server takes the units of the same request with the same id once. */
@@ -37,7 +39,8 @@ const MAX_KEY = 512;
  */
 export function toMessage(request: CheckRequest): RequestFields {
   const fields = typeof request === "string" ? { userId: request } : request;
-  const { userId, resource = "", attributes = {}, cost, costs = {}, dryRun = false, requestId = "" } = fields;
+  const { userId, resource = "", attributes = {}, cost, costs = {}, atLeast = 0 } = fields;
+  const { dryRun = false, requestId = "" } = fields;
   checkTexts("userId", [userId], 1, 1024);
   checkTexts("resource", [resource], 0, 1024);
   checkTexts("requestId", [requestId], 0, 64);
@@ -49,7 +52,11 @@ export function toMessage(request: CheckRequest): RequestFields {
   checkTexts("names of costs", Object.keys(costs));
   checkUnits(cost);
   Object.values(costs).forEach(checkUnits);
-  return { userId, resource, attributes, cost, costs, dryRun, requestId };
+  checkUnits(atLeast);
+  if (atLeast > (cost ?? 1)) {
+    throw new RlaasError("INVALID_ARGUMENT", "atLeast must be 0 to the cost");
+  }
+  return { userId, resource, attributes, cost, costs, atLeast, dryRun, requestId };
 }
 
 /** Throws unless all these texts are strings of whole characters, with so many bytes. */
@@ -74,12 +81,12 @@ export type Question = ReturnType<typeof toQuestion>;
 
 /** Returns a request to be decided. Equal requests have the same key, whatever their ids. */
 export function toQuestion(message: RequestFields) {
-  const { userId, resource, attributes = {}, cost = 1, costs = {}, dryRun, requestId } = message;
+  const { userId, resource, attributes = {}, cost = 1, costs = {}, atLeast, dryRun, requestId } = message;
   const takesNothing = dryRun || (cost === 0 && Object.keys(costs).length === 0);
   // A request with an id may be a retry whose units were taken; one that takes nothing reads the current state.
   const isRepeatable = !requestId && !takesNothing;
   const sorted = (map: object) => Object.entries(map).sort(([a], [b]) => (a < b ? -1 : 1));
-  const text = JSON.stringify([userId, resource, cost, sorted(attributes), sorted(costs), isRepeatable]);
+  const text = JSON.stringify([userId, resource, cost, sorted(attributes), sorted(costs), isRepeatable, atLeast]);
   const key = text.length <= MAX_KEY ? text : createHash("sha256").update(text).digest("base64");
   // A character has three bytes at most, and an id 64.
   return { message, key, bytes: 3 * text.length + 64, isRepeatable };

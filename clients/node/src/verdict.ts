@@ -53,6 +53,8 @@ export interface Verdict extends LimitState {
   readonly answeredBy: "server" | "cache" | "policy";
   /** True if this repeats the response to an earlier request with the same id: nothing was taken now. */
   readonly replayed: boolean;
+  /** Units to use of a request with `atLeast`, 0 of a refused one; null without it, and without an answer. */
+  readonly taken: number | null;
   /** The decisions of all rules that apply; those of a cached refusal only refuse. */
   readonly decisions: readonly RuleDecision[];
 }
@@ -69,7 +71,11 @@ type StateMessage = Omit<LimitState, "retryAfterMs" | "resetAfterMs" | "delayMs"
 type DecisionMessage = StateMessage & { shadow: boolean; window: Duration | null; held: number };
 
 /** CheckResponse of the proto. */
-export type VerdictMessage = StateMessage & { replayed: boolean; decisions: DecisionMessage[] };
+export type VerdictMessage = StateMessage & {
+  replayed: boolean;
+  taken?: number | null;
+  decisions: DecisionMessage[];
+};
 
 /** The same as that of a server without its store. */
 const RETRY_AFTER_MS = 1000;
@@ -78,7 +84,8 @@ export function fromMessage(message: VerdictMessage): Verdict {
   const decisions = message.decisions.map((each) => {
     return { ...state(each), shadow: each.shadow, windowMs: milliseconds(each.window), held: each.held };
   });
-  return { ...state(message), answeredBy: "server", replayed: message.replayed, decisions };
+  const { replayed, taken = null } = message;
+  return { ...state(message), answeredBy: "server", replayed, taken, decisions };
 }
 
 /** Returns the verdict on a request that no rule has decided. */

@@ -65,6 +65,7 @@ class More(TypedDict, total=False):
 
     costs: Costs
     request_id: str
+    at_least: int  # Any number of units from it to the cost will do: `taken` of the verdict says how many.
 
 
 class BaseClient(Generic[V, B]):

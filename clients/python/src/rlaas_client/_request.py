@@ -28,7 +28,13 @@ class Error(Exception):
 
 
 def new_request(
-    user_id: str, resource: str, attributes: Attributes, cost: int, costs: Costs = None, request_id: str = ""
+    user_id: str,
+    resource: str,
+    attributes: Attributes,
+    cost: int,
+    costs: Costs = None,
+    request_id: str = "",
+    at_least: int = 0,
 ) -> CheckRequest:
     """Creates a request. Raises `Error` if a field is out of its bounds."""
     _check_text("user_id", user_id, 1, 1024)
@@ -38,9 +44,18 @@ def new_request(
         _check_text("attributes: value", value, 0, 1024)
     check_units("cost", cost)
     check_costs("costs", costs)
+    check_units("at_least", at_least)
+    if at_least > cost:
+        raise Error("INVALID_ARGUMENT", "at_least must be 0 to the cost")
     _check_text("request_id", request_id, 0, 64)
     return CheckRequest(
-        user_id=user_id, resource=resource, attributes=attributes, cost=cost, costs=costs, request_id=request_id
+        user_id=user_id,
+        resource=resource,
+        attributes=attributes,
+        cost=cost,
+        costs=costs,
+        request_id=request_id,
+        at_least=at_least,
     )
 
 

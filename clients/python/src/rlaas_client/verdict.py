@@ -28,6 +28,11 @@ class Verdict:
     answered_by: AnsweredBy
     response: CheckResponse = field(repr=False, compare=False)  # It has the decision of each rule.
 
+    @property
+    def taken(self) -> int | None:
+        """Units to use of a request with `at_least`, 0 of a refused one; None without it, and without an answer."""
+        return self.response.taken if self.response.HasField("taken") else None
+
 
 def from_response(response: CheckResponse, answered_by: AnsweredBy = "server") -> Verdict:
     """Returns the verdict that a response has."""

@@ -89,7 +89,7 @@ ON_CHANGE_SCALE: OnChange
 ON_CHANGE_RESET: OnChange
 
 class CheckRequest(_message.Message):
-    __slots__ = ("user_id", "resource", "attributes", "cost", "dry_run", "request_id", "costs")
+    __slots__ = ("user_id", "resource", "attributes", "cost", "dry_run", "request_id", "costs", "at_least")
     class AttributesEntry(_message.Message):
         __slots__ = ("key", "value")
         KEY_FIELD_NUMBER: _ClassVar[int]
@@ -111,6 +111,7 @@ class CheckRequest(_message.Message):
     DRY_RUN_FIELD_NUMBER: _ClassVar[int]
     REQUEST_ID_FIELD_NUMBER: _ClassVar[int]
     COSTS_FIELD_NUMBER: _ClassVar[int]
+    AT_LEAST_FIELD_NUMBER: _ClassVar[int]
     user_id: str
     resource: str
     attributes: _containers.ScalarMap[str, str]
@@ -118,7 +119,8 @@ class CheckRequest(_message.Message):
     dry_run: bool
     request_id: str
     costs: _containers.ScalarMap[str, int]
-    def __init__(self, user_id: _Optional[str] = ..., resource: _Optional[str] = ..., attributes: _Optional[_Mapping[str, str]] = ..., cost: _Optional[int] = ..., dry_run: bool = ..., request_id: _Optional[str] = ..., costs: _Optional[_Mapping[str, int]] = ...) -> None: ...
+    at_least: int
+    def __init__(self, user_id: _Optional[str] = ..., resource: _Optional[str] = ..., attributes: _Optional[_Mapping[str, str]] = ..., cost: _Optional[int] = ..., dry_run: bool = ..., request_id: _Optional[str] = ..., costs: _Optional[_Mapping[str, int]] = ..., at_least: _Optional[int] = ...) -> None: ...
 
 class ReportRequest(_message.Message):
     __slots__ = ("request",)
@@ -135,7 +137,7 @@ class ReportResponse(_message.Message):
     def __init__(self, verdict: _Optional[_Union[CheckResponse, _Mapping]] = ..., uncounted: _Optional[int] = ...) -> None: ...
 
 class CheckResponse(_message.Message):
-    __slots__ = ("allowed", "current_count", "ttl", "limit", "remaining", "retry_after", "reset_after", "rule", "algorithm", "source", "delay", "decisions", "reason", "near_limit", "replayed", "reset_at")
+    __slots__ = ("allowed", "current_count", "ttl", "limit", "remaining", "retry_after", "reset_after", "rule", "algorithm", "source", "delay", "decisions", "reason", "near_limit", "replayed", "reset_at", "taken")
     class Source(int, metaclass=_enum_type_wrapper.EnumTypeWrapper):
         __slots__ = ()
         SOURCE_UNSPECIFIED: _ClassVar[CheckResponse.Source]
@@ -186,6 +188,7 @@ class CheckResponse(_message.Message):
     NEAR_LIMIT_FIELD_NUMBER: _ClassVar[int]
     REPLAYED_FIELD_NUMBER: _ClassVar[int]
     RESET_AT_FIELD_NUMBER: _ClassVar[int]
+    TAKEN_FIELD_NUMBER: _ClassVar[int]
     allowed: bool
     current_count: int
     ttl: int
@@ -202,7 +205,8 @@ class CheckResponse(_message.Message):
     near_limit: bool
     replayed: bool
     reset_at: _timestamp_pb2.Timestamp
-    def __init__(self, allowed: bool = ..., current_count: _Optional[int] = ..., ttl: _Optional[int] = ..., limit: _Optional[int] = ..., remaining: _Optional[int] = ..., retry_after: _Optional[_Union[datetime.timedelta, _duration_pb2.Duration, _Mapping]] = ..., reset_after: _Optional[_Union[datetime.timedelta, _duration_pb2.Duration, _Mapping]] = ..., rule: _Optional[str] = ..., algorithm: _Optional[_Union[Algorithm, str]] = ..., source: _Optional[_Union[CheckResponse.Source, str]] = ..., delay: _Optional[_Union[datetime.timedelta, _duration_pb2.Duration, _Mapping]] = ..., decisions: _Optional[_Iterable[_Union[RuleDecision, _Mapping]]] = ..., reason: _Optional[_Union[CheckResponse.Reason, str]] = ..., near_limit: bool = ..., replayed: bool = ..., reset_at: _Optional[_Union[datetime.datetime, _timestamp_pb2.Timestamp, _Mapping]] = ...) -> None: ...
+    taken: int
+    def __init__(self, allowed: bool = ..., current_count: _Optional[int] = ..., ttl: _Optional[int] = ..., limit: _Optional[int] = ..., remaining: _Optional[int] = ..., retry_after: _Optional[_Union[datetime.timedelta, _duration_pb2.Duration, _Mapping]] = ..., reset_after: _Optional[_Union[datetime.timedelta, _duration_pb2.Duration, _Mapping]] = ..., rule: _Optional[str] = ..., algorithm: _Optional[_Union[Algorithm, str]] = ..., source: _Optional[_Union[CheckResponse.Source, str]] = ..., delay: _Optional[_Union[datetime.timedelta, _duration_pb2.Duration, _Mapping]] = ..., decisions: _Optional[_Iterable[_Union[RuleDecision, _Mapping]]] = ..., reason: _Optional[_Union[CheckResponse.Reason, str]] = ..., near_limit: bool = ..., replayed: bool = ..., reset_at: _Optional[_Union[datetime.datetime, _timestamp_pb2.Timestamp, _Mapping]] = ..., taken: _Optional[int] = ...) -> None: ...
 
 class CheckBatchRequest(_message.Message):
     __slots__ = ("requests", "decisions_wanted")
