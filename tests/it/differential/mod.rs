@@ -5,6 +5,7 @@
 //! `DIFFERENTIAL_CASES` sets the number of cases. The default makes more than 100,000 decisions on
 //! each store.
 
+mod budgets;
 mod cases;
 mod changes;
 mod grants;
@@ -170,6 +171,18 @@ fn limits_of_requests_hold_as_overrides_do() {
         Ok(())
     });
     assert_decided(own.get(), 100);
+}
+
+#[test]
+fn requests_take_what_is_there_in_one_step() {
+    let cut = Cell::new(0);
+    let case = budgets::case_of_budgets();
+    run_cases("budgets", case, 200, &async |case: budgets::BudgetCase, server| {
+        cut.set(cut.get() + budgets::run(case, server).await?);
+        Ok(())
+    });
+    eprintln!("{} requests took less than their cost", cut.get());
+    assert!(cut.get() >= 200 || std::env::var_os("DIFFERENTIAL_CASES").is_some());
 }
 
 /// Histories for each algorithm and policy, and for each test of changes.

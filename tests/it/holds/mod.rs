@@ -4,6 +4,7 @@
 mod amounts;
 mod late;
 mod shares;
+mod what_is_there;
 
 use std::sync::Arc;
 

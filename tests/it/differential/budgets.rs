@@ -1,0 +1,562 @@
+//! Random histories of requests that take what is there, on both stores. A third limiter in memory has plain rules,
+//! and is asked step by step for what the specification says in one: all answers are equal.
+
+use std::fmt::Debug;
+use std::sync::Arc;
+
+use proptest::prelude::*;
+use proptest::test_runner::TestCaseResult;
+use rlaas::algorithm::{Algorithm, Cost, Decision, Limit};
+use rlaas::clock::{Deadline, Micros, Timestamp};
+use rlaas::control::{KeyGrant, OverrideChange};
+use rlaas::plan::{Selector, SelectorTarget};
+use rlaas::rules::spec::RuleSpec;
+use rlaas::rules::{Costs, Request, Rule, RuleSet};
+use rlaas::store::MemorySettings;
+use rlaas_limiter::{
+    CheckError, KeyChange, OpenReservation, Reserved, RuleDecision, Settling, Verdict,
+};
+use rlaas_testkit::redis::RedisServer;
+use rlaas_testkit::service::{Service, T0};
+
+/// The farthest that the clock steps back from its latest time, in microseconds: what has ended is kept for as long.
+const STEP_BACK: u64 = 1_000_000;
+
+/// The user of [`BudgetRule::by_file`].
+const BY_FILE: u8 = 1;
+
+#[derive(Clone, Debug)]
+struct BudgetRule {
+    algorithm: &'static str,
+    units: u64,
+    burst: Option<u64>,
+    /// Units of the user [`BY_FILE`].
+    by_file: Option<u64>,
+    share_ppm: Option<u32>,
+    own_cost: Option<u32>,
+    holds: bool,
+    /// Other fields.
+    more: String,
+}
+
+#[derive(Clone, Debug)]
+pub(super) struct BudgetCase {
+    rules: Vec<BudgetRule>,
+    overridable: bool,
+    acts: Vec<(i64, Act)>,
+}
+
+#[derive(Clone, Debug)]
+enum Act {
+    Request(Wanted),
+    Report { user: u8, cost: u32 },
+    Extend { which: prop::sample::Index, cost: u32, seconds: Option<u64> },
+    Settle { which: prop::sample::Index, actual: Option<u32>, counts_ended: bool },
+    Override { user: u8, grant: Option<u64>, seconds: u64 },
+    Refund { user: u8, units: u32 },
+    Limit { which: prop::sample::Index, units: u64 },
+}
+
+/// A request: a reservation for some seconds, or a check.
+#[derive(Clone, Copy, Debug)]
+struct Wanted {
+    user: u8,
+    cost: u32,
+    at_least: u32,
+    dry_run: bool,
+    seconds: Option<u64>,
+}
+
+/// A reservation as each limiter has it, and the request.
+struct Held {
+    open: [OpenReservation; 3],
+    wanted: Wanted,
+}
+
+/// An answer to a request, without what differs between limiters.
+#[derive(Debug, PartialEq)]
+struct Answer {
+    decisions: String,
+    taken: Option<u64>,
+    ends_at: Option<Timestamp>,
+}
+
+impl BudgetRule {
+    fn spec(&self, index: usize, overridable: bool, is_plain: bool) -> RuleSpec {
+        let Self { algorithm, units, burst, more, .. } = self;
+        let burst = burst.map_or(String::new(), |burst| format!(", burst: {burst}"));
+        let share = self.share_ppm.filter(|_| !is_plain).map_or(String::new(), |ppm| {
+            format!(", hold-share: {}.{:04}%", ppm / 10_000, ppm % 10_000)
+        });
+        let by_file = self.by_file.map_or(String::new(), |units| {
+            format!(", overrides: [{{match: {{user-id: '{BY_FILE}'}}, limit: {units}}}]")
+        });
+        let own = self.own_cost.map_or(String::new(), |cost| format!(", cost: {cost}"));
+        let near = if self.algorithm().has_slots() { "" } else { ", near-limit: 0.8" };
+        let text = format!(
+            "{{name: r{index}, algorithm: {algorithm}, limit: {units}{burst}{more}{share}{by_file}{own}, \
+             overridable: {overridable}{near}}}"
+        );
+        serde_saphyr::from_str(&text).unwrap_or_else(|error| panic!("{text}: {error}"))
+    }
+
+    fn algorithm(&self) -> Algorithm {
+        Algorithm::from_name(self.algorithm).expect("an algorithm")
+    }
+
+    /// Returns what a user may use at once. `granted` is what an override of the key grants.
+    fn at_once(&self, user: u8, granted: Option<u64>) -> u64 {
+        let by_file = self.by_file.filter(|_| user == BY_FILE);
+        granted.or(by_file).unwrap_or(self.burst.unwrap_or(self.units))
+    }
+
+    /// Returns `true` if a request takes its own cost from the rule.
+    fn takes_cost(&self) -> bool {
+        self.own_cost.is_none() && !self.algorithm().has_slots()
+    }
+
+    /// Returns the most that a reservation holds.
+    fn most_held(&self, at_once: u64) -> Option<u64> {
+        let share = u128::from(self.share_ppm?);
+        let part = u128::from(at_once) * share / 1_000_000;
+        Some(u64::try_from(part).expect("a part").max(1))
+    }
+}
+
+fn part() -> impl Strategy<Value = u32> {
+    prop_oneof![
+        3 => prop::sample::select(vec![10_000, 100_000, 200_000, 333_333, 500_000, 1_000_000]),
+        1 => 10_000..=1_000_000_u32,
+    ]
+}
+
+fn rule() -> impl Strategy<Value = BudgetRule> {
+    let units = prop_oneof![4 => 1..=30_u64, 1 => 31..=3_000_000_u64];
+    let modes = prop::sample::select(vec!["", "", "", ", mode: shadow", ", enforce: 25%"]);
+    let debts = prop_oneof![2 => Just(String::new()), 1 => (0..=8_u8).prop_map(|most| format!(", max-debt: {most}"))];
+    let algorithms =
+        ["fixed-window", "sliding-window-counter", "token-bucket", "leaky-bucket", "gcra"];
+    let windows = prop::sample::select(vec![
+        ", window: 60s",
+        ", window: 60s",
+        ", calendar: {unit: day, zone: Europe/Berlin}",
+        ", window: 60s, window-from: first-use",
+    ]);
+    let kept = prop::sample::select(vec!["", "", ", on-change: keep-used", ", on-change: scale"]);
+    let own_cost = || prop::option::weighted(0.15, 1..=3_u32);
+    let numbers = (
+        units.clone(),
+        prop::option::of(1..=60_u64),
+        prop::option::weighted(0.3, units.clone()),
+        own_cost(),
+    );
+    let all = (
+        prop::sample::select(algorithms.to_vec()),
+        numbers,
+        prop::option::weighted(0.6, part()),
+        prop::bool::weighted(0.7),
+        (modes.clone(), debts, windows, kept),
+    );
+    let rates = all.prop_map(|(algorithm, numbers, share_ppm, holds, others)| {
+        let ((units, burst, by_file, own_cost), (mode, debt, window, kept)) = (numbers, others);
+        let is_window = algorithm == "fixed-window";
+        let window = if is_window { window } else { ", window: 60s" };
+        let kept = if window.contains("calendar") { "" } else { kept };
+        let has_burst = Algorithm::from_name(algorithm).expect("an algorithm").has_burst();
+        let holding = format!(", reservable: true, hold: 90s, max-holds: 1000{debt}");
+        let holding = if holds { holding } else { String::new() };
+        BudgetRule {
+            algorithm,
+            units,
+            burst: burst.filter(|_| has_burst),
+            by_file,
+            share_ppm: share_ppm.filter(|_| holds),
+            own_cost,
+            holds,
+            more: format!("{window}{holding}{mode}{kept}"),
+        }
+    });
+    let slots = (1..=4_u64, modes.clone()).prop_map(|(units, mode)| BudgetRule {
+        algorithm: "concurrency",
+        units,
+        burst: None,
+        by_file: None,
+        share_ppm: None,
+        own_cost: None,
+        holds: true,
+        more: format!(", hold: 90s{mode}"),
+    });
+    let logs = (units, modes, own_cost()).prop_map(|(units, mode, own_cost)| BudgetRule {
+        algorithm: "sliding-window-log",
+        units: units.min(300),
+        burst: None,
+        by_file: None,
+        share_ppm: None,
+        own_cost,
+        holds: false,
+        more: format!(", window: 60s{mode}"),
+    });
+    prop_oneof![6 => rates, 1 => slots, 1 => logs]
+}
+
+fn wanted() -> impl Strategy<Value = Wanted> {
+    let cost = prop_oneof![6 => 0..=12_u32, 4 => 0..=100_u32, 1 => Just(u32::MAX)];
+    let at_least = prop_oneof![2 => Just(0_u32), 4 => 1..=3_u32, 2 => 1..=20_u32];
+    let seconds = prop::option::of(1..=100_u64);
+    let all = (0..=2_u8, cost, at_least, prop::bool::weighted(0.1), seconds);
+    all.prop_map(|(user, cost, at_least, dry_run, seconds)| {
+        let at_least = at_least.min(cost);
+        Wanted { user, cost, at_least, dry_run, seconds }
+    })
+}
+
+fn act() -> impl Strategy<Value = Act> {
+    let user = || 0..=2_u8;
+    let which = any::<prop::sample::Index>;
+    let seconds = || 1..=100_u64;
+    prop_oneof![
+        10 => wanted().prop_map(Act::Request),
+        1 => (user(), 0..=6_u32).prop_map(|(user, cost)| Act::Report { user, cost }),
+        2 => (which(), 0..=12_u32, prop::option::of(seconds()))
+            .prop_map(|(which, cost, seconds)| Act::Extend { which, cost, seconds }),
+        4 => (which(), prop::option::weighted(0.7, 0..=40_u32), any::<bool>())
+            .prop_map(|(which, actual, counts_ended)| Act::Settle { which, actual, counts_ended }),
+        1 => (user(), prop::option::weighted(0.8, 1..=60_u64), seconds())
+            .prop_map(|(user, grant, seconds)| Act::Override { user, grant, seconds }),
+        1 => (user(), 1..=12_u32).prop_map(|(user, units)| Act::Refund { user, units }),
+        1 => (which(), 1..=40_u64).prop_map(|(which, units)| Act::Limit { which, units }),
+    ]
+}
+
+pub(super) fn case_of_budgets() -> impl Strategy<Value = BudgetCase> {
+    let micros = prop_oneof![
+        3 => Just(0_i64),
+        3 => 0..=2_000_000_i64,
+        3 => 0..=45_000_000_i64,
+        1 => -STEP_BACK.cast_signed()..=0,
+    ];
+    let acts = prop::collection::vec((micros, act()), 1..=40);
+    (prop::collection::vec(rule(), 1..=4), any::<bool>(), acts)
+        .prop_map(|(rules, overridable, acts)| BudgetCase { rules, overridable, acts })
+}
+
+/// The limiters: on memory, on Redis, and the one with plain rules.
+struct Limiters {
+    case: BudgetCase,
+    services: [Service; 3],
+    now: Timestamp,
+    held: Vec<Held>,
+    /// Ends of holds, ended or not.
+    ends: Vec<Timestamp>,
+    /// Overrides of users with their ends. `None` is unlimited.
+    granted: [Option<(Option<u64>, Timestamp)>; 3],
+}
+
+impl BudgetCase {
+    fn rules(&self, is_plain: bool) -> RuleSet {
+        let rules = self.rules.iter().enumerate().map(|(index, rule)| {
+            rule.spec(index, self.overridable, is_plain).build().expect("a rule")
+        });
+        let wide = Limit::new(Limit::MAX_UNITS, Limit::MAX_WINDOW).expect("a valid limit");
+        let default = Rule::new_default(Algorithm::Gcra, wide);
+        let default = Rule { overridable: self.overridable, ..default };
+        RuleSet::new(default, rules.collect())
+    }
+
+    fn has_slots(&self) -> bool {
+        self.rules.iter().any(|rule| rule.algorithm().has_slots())
+    }
+}
+
+/// Runs a case. Returns how many requests took less than their cost.
+pub(super) async fn run(
+    case: BudgetCase,
+    server: &Arc<RedisServer>,
+) -> Result<usize, TestCaseError> {
+    server.query::<()>(&["FLUSHALL"]);
+    // With one shard, memory sees the same sequence of calls as Redis.
+    let one_shard = MemorySettings { max_keys: 1_000 };
+    let services = [
+        Service::on_bounded_memory(case.rules(false), one_shard),
+        Service::on_redis(case.rules(false), Arc::clone(server)),
+        Service::on_bounded_memory(case.rules(true), one_shard),
+    ];
+    let (acts, overridable) = (case.acts.clone(), case.overridable);
+    let (held, ends, granted) = (Vec::new(), Vec::new(), [None; 3]);
+    let mut limiters = Limiters { case, services, now: T0, held, ends, granted };
+    let (mut cut, mut latest) = (0, T0.as_micros());
+    for (micros, act) in acts {
+        // A step back may revive an override or a hold that has ended, unless it was removed already.
+        let now = limiters.now.as_micros();
+        let has_ended = |end: &Timestamp| (latest - 2 * STEP_BACK..=now).contains(&end.as_micros());
+        let may_step_back = !overridable && !limiters.ends.iter().any(has_ended);
+        let micros = if may_step_back { micros } else { micros.max(0) };
+        if micros < 0 {
+            // Memory does not note the time of a call that finds no reservation.
+            let (user, cost, at_least, dry_run, seconds) = (0, 0, 0, false, None);
+            let look = Wanted { user, cost, at_least, dry_run, seconds };
+            limiters.take(Act::Request(look)).await?;
+        }
+        let now = now.checked_add_signed(micros).expect("a time");
+        limiters.now = Timestamp::from_micros(now.max(latest - STEP_BACK));
+        latest = latest.max(now);
+        limiters.services.iter().for_each(|service| service.set_clock(limiters.now));
+        cut += usize::from(limiters.take(act).await?);
+    }
+    Ok(cut)
+}
+
+impl Limiters {
+    /// Takes an act on all limiters. Returns `true` if less than a cost is taken.
+    async fn take(&mut self, act: Act) -> Result<bool, TestCaseError> {
+        let context = format!("{act:?} at {:?}", self.now);
+        match act {
+            Act::Request(wanted) => return self.request(wanted, &context).await,
+            Act::Report { user, cost } => {
+                let mut answers = Vec::new();
+                for service in &self.services {
+                    let user = user.to_string();
+                    let request = Request::user(&user).cost(cost).build().expect("a request");
+                    let reported = service.limiter.report(&request, Deadline::NEVER).await;
+                    answers.push(shown(reported.map(|reported| reported.verdict)));
+                }
+                equal(&answers, &context)?;
+            }
+            Act::Extend { which, cost, seconds } => {
+                let Some(held) = self.which(which) else { return Ok(false) };
+                let hold_for = seconds.map(Micros::from_secs);
+                let mut answers = Vec::new();
+                for (service, open) in self.services.iter().zip(&held.open) {
+                    let (cost, costs) = (Cost::new(cost), Costs::NONE);
+                    let extended =
+                        service.limiter.extend(open, cost, costs, hold_for, Deadline::NEVER).await;
+                    let ends_at = extended.as_ref().ok().map(|(_, ends_at)| *ends_at);
+                    answers.push((ends_at, shown(extended.map(|(verdict, _)| verdict))));
+                }
+                equal(&answers, &context)?;
+                self.ends.extend(answers[0].0);
+            }
+            Act::Settle { which, actual, counts_ended } => {
+                let Some(Held { open, wanted }) = self.which(which) else { return Ok(false) };
+                let user = wanted.user.to_string();
+                let request = Request::user(&user).cost(wanted.cost).build().expect("a request");
+                let settling = Settling { actual: actual.map(Cost::new), actuals: Costs::NONE };
+                let mut answers = Vec::new();
+                for (service, open) in self.services.iter().zip(open) {
+                    let limiter = &service.limiter;
+                    let settled = if counts_ended {
+                        let open = Some(open);
+                        limiter.settle_or_count(open, &request, settling, Deadline::NEVER).await
+                    } else {
+                        limiter.settle(open, settling, Deadline::NEVER).await
+                    };
+                    answers.push(format!("{settled:?}"));
+                }
+                equal(&answers, &context)?;
+            }
+            Act::Override { user, grant, seconds } if self.case.overridable => {
+                let ttl = Micros::from_secs(seconds);
+                let key_grant = grant
+                    .map_or(KeyGrant::Unlimited, |units| KeyGrant::Limited { units, burst: units });
+                let change = OverrideChange::new(key_grant, ttl, b"why").expect("a change");
+                self.change(user, &KeyChange::SetOverride(change)).await;
+                self.granted[usize::from(user)] = Some((grant, self.now + ttl));
+            }
+            Act::Override { .. } => {}
+            Act::Refund { user, units } => {
+                self.change(user, &KeyChange::Refund(Cost::new(units))).await;
+            }
+            Act::Limit { which, units } => {
+                let rule = which.index(self.case.rules.len());
+                self.case.rules[rule].units = units;
+                let rules = [false, false, true].map(|is_plain| self.case.rules(is_plain));
+                for (service, rules) in self.services.iter().zip(rules) {
+                    service.limiter.replace_rules(rules);
+                }
+            }
+        }
+        Ok(false)
+    }
+
+    async fn change(&self, user: u8, change: &KeyChange) {
+        let user = user.to_string();
+        let request = Request::user(&user).build().expect("a request");
+        let selector = Selector { target: SelectorTarget::Request(&request), rule: None };
+        for service in &self.services {
+            let limiter = &service.limiter;
+            let keys = limiter.snapshot().rules.select(&selector).expect("keys");
+            limiter.change(&keys, change, Deadline::NEVER).await.expect("a change");
+        }
+    }
+
+    async fn request(&mut self, wanted: Wanted, context: &str) -> Result<bool, TestCaseError> {
+        let wanted = match wanted.seconds {
+            // A Check takes no slots.
+            None if self.case.has_slots() => Wanted { seconds: Some(60), ..wanted },
+            _ => wanted,
+        };
+        let name = wanted.user.to_string();
+        let request = Request::user(&name).cost(wanted.cost);
+        let request = if wanted.dry_run { request.dry_run() } else { request };
+        let request = request.build().expect("a request").with_at_least(wanted.at_least.into());
+        let request = request.expect("at most the cost");
+        let (mut answers, mut opens) = (Vec::new(), Vec::new());
+        for service in &self.services[..2] {
+            let Reserved { verdict, reservation } = ask(service, &request, wanted.seconds).await;
+            answers.push(Answer {
+                decisions: format!("{:?}", verdict.decisions),
+                taken: verdict.taken,
+                ends_at: reservation.as_ref().map(|open| open.ends_at),
+            });
+            opens.extend(reservation);
+        }
+        let (answer, open) = self.by_steps(wanted, &request).await;
+        let is_cut = answer.taken.is_some_and(|taken| 0 < taken && taken < wanted.cost.into());
+        answers.push(answer);
+        opens.extend(open);
+        equal(&answers, context)?;
+        self.ends.extend(answers[0].ends_at);
+        let opens: Result<[OpenReservation; 3], _> = opens.try_into();
+        if let Ok(open) = opens {
+            self.held.push(Held { open, wanted });
+        }
+        Ok(is_cut)
+    }
+
+    /// Answers a request step by step on the limiter with plain rules.
+    async fn by_steps(
+        &self,
+        wanted: Wanted,
+        request: &Request<'_>,
+    ) -> (Answer, Option<OpenReservation>) {
+        let (twin, rules) = (&self.services[2], &self.case.rules);
+        let granted = self.granted[usize::from(wanted.user)].filter(|(_, end)| self.now < *end);
+        let granted = granted.and_then(|(grant, _)| grant);
+        let at_once: Vec<u64> =
+            rules.iter().map(|rule| rule.at_once(wanted.user, granted)).collect();
+        let is_reserve = wanted.seconds.is_some();
+        // Returns what a rule decides on, for a request of this cost.
+        let units_for = |at: usize, cost: u64| {
+            let rule: &BudgetRule = &rules[at];
+            let own = if wanted.cost == 0 { None } else { rule.own_cost.map(u64::from) };
+            let own = own.or((rule.algorithm().has_slots() && wanted.cost > 0).then_some(1));
+            let cost = own.unwrap_or(cost);
+            rule.most_held(at_once[at]).filter(|_| is_reserve).map_or(cost, |most| cost.min(most))
+        };
+        let least = if wanted.at_least > 0 { wanted.at_least } else { wanted.cost };
+        let firsts = (0..rules.len()).map(|at| units_for(at, least.into())).collect();
+        let first = self.dry(wanted, firsts).await;
+        let looks = self.dry(wanted, vec![0; rules.len()]).await;
+        let has_at_least = wanted.at_least > 0;
+        let is_allowed = first.is_allowed();
+
+        let left = |at: usize| {
+            let decided = &looks.decisions[at];
+            decided.remaining().map(|left| {
+                let most = decided.algorithm.max_cost().into();
+                u64::try_from(left).unwrap_or_default().min(most)
+            })
+        };
+        let mut units = u64::from(wanted.cost);
+        if has_at_least {
+            for (at, rule) in rules.iter().enumerate() {
+                let cap = rule.most_held(at_once[at]).filter(|_| is_reserve);
+                let bound = left(at).filter(|left| cap.is_none_or(|cap| *left < cap));
+                if rule.takes_cost() && !first.decisions[at].mode.is_shadow() {
+                    units = units.min(bound.unwrap_or(units));
+                }
+            }
+        }
+        let costs = (0..rules.len()).map(|at| {
+            let (rule, decided) = (&rules[at], &first.decisions[at]);
+            let allows = decided.decision.is_allowed();
+            match (allows, is_allowed) {
+                // It counts as an attempt.
+                (false, _) if !has_at_least && !rule.holds => units_for(at, wanted.cost.into()),
+                // Denied in shadow, and not held.
+                (false, true) if rule.holds && is_reserve => units_for(at, least.into()),
+                (false, _) | (true, false) => 0,
+                (true, true) if !rule.takes_cost() || !has_at_least => {
+                    units_for(at, wanted.cost.into())
+                }
+                (true, true) => {
+                    let own = left(at).filter(|_| decided.mode.is_shadow());
+                    units_for(at, units.min(own.unwrap_or(units)))
+                }
+            }
+        });
+        let costs = costs.collect();
+        let seconds = wanted.seconds.filter(|_| is_allowed);
+        let Reserved { verdict, reservation } = if wanted.dry_run {
+            Reserved { verdict: looks, reservation: None }
+        } else {
+            let wanted = Wanted { at_least: 0, ..wanted };
+            named(wanted, costs, async |request| ask(twin, request, seconds).await).await
+        };
+        let decisions = first.decisions.iter().zip(&verdict.decisions).map(|(first, real)| {
+            let decision = Decision { outcome: first.decision.outcome, ..real.decision };
+            RuleDecision { decision, is_held: first.is_held, ..real.clone() }
+        });
+        let decisions: Vec<RuleDecision> = decisions.collect();
+        let taken = request.at_least().map(|_| if is_allowed { units } else { 0 });
+        let ends_at = reservation.as_ref().map(|open| open.ends_at);
+        (Answer { decisions: format!("{decisions:?}"), taken, ends_at }, reservation)
+    }
+
+    /// Returns what the limiter with plain rules decides on these costs, without taking them.
+    async fn dry(&self, wanted: Wanted, costs: Vec<u64>) -> Verdict {
+        let wanted = Wanted { dry_run: true, ..wanted };
+        let twin = &self.services[2];
+        named(wanted, costs, async |request| ask(twin, request, wanted.seconds).await.verdict).await
+    }
+
+    fn which(&self, which: prop::sample::Index) -> Option<&Held> {
+        (!self.held.is_empty()).then(|| which.get(&self.held))
+    }
+}
+
+/// Calls `f` with a request that has these costs for the rules.
+async fn named<T>(
+    Wanted { user, cost, dry_run, .. }: Wanted,
+    costs: Vec<u64>,
+    f: impl AsyncFnOnce(&Request<'_>) -> T,
+) -> T {
+    let names: Vec<String> = (0..costs.len()).map(|at| format!("r{at}")).collect();
+    let most = u64::from(u32::MAX);
+    let costs = names.iter().zip(costs).map(|(name, units)| (&**name, units.min(most)));
+    let costs: Vec<(&str, u64)> = costs.collect();
+    let user = user.to_string();
+    let request = Request::user(&user).cost(cost);
+    let request = if dry_run { request.dry_run() } else { request };
+    let request = request.build().expect("a request").with_costs(Costs::Pairs(&costs));
+    f(&request.expect("few costs")).await
+}
+
+/// Returns the answer to a check, or to a request to reserve.
+async fn ask(service: &Service, request: &Request<'_>, seconds: Option<u64>) -> Reserved {
+    let limiter = &service.limiter;
+    match seconds {
+        Some(seconds) => {
+            let hold_for = Some(Micros::from_secs(seconds));
+            limiter.reserve(request, hold_for, Deadline::NEVER).await.expect("a verdict")
+        }
+        None => {
+            let verdict = limiter.check(request, Deadline::NEVER).await.expect("a verdict");
+            Reserved { verdict, reservation: None }
+        }
+    }
+}
+
+fn shown(verdict: Result<Verdict, CheckError>) -> String {
+    match verdict {
+        Ok(verdict) => format!("{:?}", verdict.decisions),
+        Err(error) => format!("{error:?}"),
+    }
+}
+
+fn equal<T: Debug + PartialEq>(answers: &[T], context: &str) -> TestCaseResult {
+    let [memory, redis, twin] = answers else { panic!("three answers") };
+    prop_assert_eq!(memory, redis, "memory and Redis: {}", context);
+    prop_assert_eq!(memory, twin, "in one step and in several: {}", context);
+    Ok(())
+}
