@@ -44,6 +44,8 @@
 --                       is that of a calendar. The cost of a settlement is -1 for what is held.
 --      +13 max_debt     integer: most units of debt, or -1 if the limit keeps no debt
 --@rare
+-- for a hit that leaves units to others: 512 more in its action
+--      headroom     integer: part of what its grant allows at once, in millionths
 -- for a hit that takes what is there: 256 more in its action; `cost` is the most that it takes
 --      at_least     integer: the fewest units that it takes
 --@end
@@ -138,6 +140,10 @@ local function parse(values)
     hit.least, hit.max_in_use = 0 - debt, hit.shared_burst + debt
     at = at + HIT_FIELDS
     --@rare
+    if hit.action >= LEAVES_UNITS then
+      if not headroom then define('headroom') end
+      at = headroom.parse(hit, values, at)
+    end
     if hit.action >= AT_LEAST then
       if not what_is_there then define('what_is_there') end
       at = what_is_there.parse(hit, values, at)

@@ -332,6 +332,11 @@ local function append_holds(hit, list, length)
   local denies = holds.count > 0 and not hit.fixed and decision.outcome == DENIED
   if denies then
     local own = hit.algorithm.decide(hit.state, hit, hit.now, max(hit.cost, 0))
+    --@rare
+    if hit.headroom and hit.cost > 0 then
+      own = hit.algorithm.decide(hit.state, hit, hit.now, hit.cost + headroom.units(hit))
+    end
+    --@end
     denies = own.outcome == ALLOWED
   end
   list[length + 4] = denies and 1 or 0

@@ -23,6 +23,9 @@ local function decide(hit, cost)
     return
   end
   --@end
+  --@rare
+  if hit.headroom and cost > 0 then return headroom.decide(hit, cost) end
+  --@end
   hit.decision = hit.algorithm.decide(hit.state, hit, hit.now, cost)
   --@full
   if hit.holds then holds.decide_beside(hit, cost) end

@@ -35,6 +35,7 @@ end
 local function left_of(hit)
   local left = hit.algorithm.decide(hit.state, hit, hit.now, 0).remaining
   if hit.holds then left = left - hit.holds.held end
+  if hit.headroom then left = left - headroom.units(hit) end
   return max(min(left, hit.algorithm.max_cost or left), 0)
 end
 

@@ -20,7 +20,7 @@ use rlaas_core::plan::{Plan, RuleIndex, SelectedKey};
 use rlaas_core::rules::descriptors::{
     DescriptorRequest, HitsAddend, InvalidDescriptor, RequestDescriptor,
 };
-use rlaas_core::rules::{InvalidRequest, Request, RuleSet};
+use rlaas_core::rules::{InvalidRequest, Request, RuleSet, Share};
 use rlaas_limiter::explain::{AppliedRule, ExplainedRule, Mismatch};
 use rlaas_limiter::rules::Unmatched;
 use rlaas_limiter::store::StoreError;
@@ -236,7 +236,7 @@ impl RuleMessages<'_> {
         applied: AppliedRule,
         message: proto::RuleExplanation,
     ) -> proto::RuleExplanation {
-        let AppliedRule { hit, cost, rule_override } = applied;
+        let AppliedRule { hit, cost, rule_override, headroom } = applied;
         let key = &self.keys[hit];
         let preview = self.outlook.preview.as_ref().ok();
         let state = preview.and_then(|preview| preview.states.get(hit));
@@ -263,6 +263,7 @@ impl RuleMessages<'_> {
             calendar: calendar_window(key.hit.window, None),
             window_from: window_from(key.hit.window).into(),
             hold_share_ppm: hold_share(self.rules.hold_terms(key.hit.rule)),
+            headroom_ppm: headroom.map_or(0, Share::millionths),
             ..message
         }
     }

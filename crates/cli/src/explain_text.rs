@@ -193,9 +193,13 @@ fn granted(rule: &RuleExplanation) -> String {
         }
         _ => String::new(),
     };
-    let held = EnforcedShare::new(rule.hold_share_ppm).filter(|_| rule.hold_share_ppm > 0);
-    let held = held.map_or(String::new(), |share| format!(", held by at most {share}"));
-    format!("{}{window}{algorithm}{held}, {from}", text::grant(rule.grant.as_ref()))
+    let part = |words: &str, ppm: u32| {
+        let share = EnforcedShare::new(ppm).filter(|_| ppm > 0);
+        share.map_or(String::new(), |share| format!(", {words} {share}"))
+    };
+    let held = part("held by at most", rule.hold_share_ppm);
+    let left = part("leaves to others", rule.headroom_ppm);
+    format!("{}{window}{algorithm}{held}{left}, {from}", text::grant(rule.grant.as_ref()))
 }
 
 /// Returns why a rule does not apply, and of the default rule what `instead` says.

@@ -132,6 +132,13 @@ impl Verdict {
         }
     }
 
+    /// Returns the units that the caller of a request that
+    /// [takes what is there](rlaas_core::rules::Request::with_at_least) may use: 0 on a refusal. `None` for others, and
+    /// without an answer of the server.
+    pub fn taken(&self) -> Option<u64> {
+        self.response.taken
+    }
+
     /// Returns the name of the deciding rule; empty if there is none.
     pub fn rule(&self) -> &str {
         &self.response.rule

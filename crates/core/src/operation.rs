@@ -172,6 +172,9 @@ pub struct StoreHit<'a> {
     /// Part of the units that the grant in force allows at once, to which the cost is cut. With
     /// [`Coupling::AllOrNothing`], and `max_holds`.
     pub cost_share: Option<Share>,
+    /// Part of the units that the grant in force allows at once, which the request leaves to others: it is decided
+    /// on so many more than its cost.
+    pub headroom: Option<Share>,
     /// The fewest units that the request takes, if any number from them to its cost will do: see
     /// [`StoreHit::least`].
     pub at_least: Option<NonZeroU32>,
@@ -198,10 +201,17 @@ impl<'a> StoreHit<'a> {
             action,
             max_holds: None,
             cost_share: None,
+            headroom: None,
             at_least: None,
             change,
             mode,
         }
+    }
+
+    /// Returns the units that the hit leaves to others under this limit: with an action that decides.
+    pub(crate) fn left_to_others(&self, limit: &Limit) -> u64 {
+        let share = self.headroom.filter(|_| self.action.decides());
+        share.map_or(0, |share| share.units_at_once(limit))
     }
 
     /// Returns the fewest units that the hit takes; `None` if it takes its cost or nothing. With

@@ -77,7 +77,10 @@ pub fn execute(request: StoreRequest<'_>, slots: impl Slots) -> Reply {
 /// Decides a request of one hit: the common case of [`execute`], with [`Coupling::AllOrNothing`].
 #[inline]
 pub fn execute_one(hit: &StoreHit<'_>, slot: impl Slot) -> HitReply {
-    let needs_more = hit.overridable || hit.max_holds.is_some() || hit.at_least.is_some();
+    let needs_more = hit.overridable
+        || hit.max_holds.is_some()
+        || hit.at_least.is_some()
+        || hit.headroom.is_some();
     let (Grant::Limited(limit), false) = (hit.grant, needs_more) else {
         return execute_with_more(hit, slot);
     };

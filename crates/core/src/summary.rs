@@ -93,7 +93,9 @@ impl Summary for Verdict {
             source: Source::DenyCache,
             ..decided.clone()
         });
-        Self::from_decisions(later.collect())
+        let mut later = Self::from_decisions(later.collect());
+        later.taken = self.taken;
+        later
     }
 }
 

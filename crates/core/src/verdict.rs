@@ -252,17 +252,18 @@ impl RuleDecision {
             (Grant::Unlimited, _) => Outcome::Allowed,
             (_, outcome) => outcome,
         };
+        let remaining = hit.remaining(&result.reply);
+        let remaining = match hit.headroom {
+            None => remaining,
+            Some(share) => remaining.saturating_sub(left_to_others(share, rule, hit, result)).max(0),
+        };
         Self {
             index: hit.rule,
             rule: Arc::clone(rule.name),
             algorithm: hit.algorithm,
             grant: result.grant(hit),
             mode: hit.mode,
-            decision: Decision {
-                outcome,
-                remaining: hit.remaining(&result.reply),
-                ..result.reply.decision
-            },
+            decision: Decision { outcome, remaining, ..result.reply.decision },
             source: result.source,
             is_near_limit: rule.near_limit.is_some_and(|from| is_near(from, rule, hit, result)),
             is_held: result.reply.held.as_ref().is_some_and(|held| held.denies),
@@ -294,6 +295,20 @@ impl RuleDecision {
     pub fn denial(&self) -> (Mode, bool) {
         (self.grant.effective_mode(self.mode), !self.decision.is_allowed())
     }
+}
+
+/// Returns the units that the request leaves to others.
+#[cold]
+fn left_to_others(share: Share, rule: RuleInfo<'_>, hit: &Hit, result: &HitResult) -> i64 {
+    let grant = result.grant(hit);
+    let Some(limit) = grant.limit() else { return 0 };
+    let units = match (result.source, rule.on_store_failure) {
+        (Source::LocalFallback, OnStoreFailure::Local(local)) => {
+            share.units_at_once(&limit.share(local.millionths()))
+        }
+        _ => share.units_at_once(limit),
+    };
+    units.cast_signed()
 }
 
 /// Returns `true` if the units in use are at or above `from` of the limit that decided; for a descriptor above

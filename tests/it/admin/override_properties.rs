@@ -51,7 +51,7 @@ impl ReceiptCase {
         let by_file = self.by_file.map(|units| {
             let pattern = Pattern::OneOf(vec![TextPattern::Exact("bob".to_owned())]);
             let matcher = Matcher { patterns: vec![(Part::UserId, pattern)] };
-            Override { matcher, grant: Grant::Limited(self.limit(units)) }
+            Override::new(matcher, Grant::Limited(self.limit(units)))
         });
         let rule = Rule::new_default(algorithm, self.limit(self.units));
         let overrides = by_file.into_iter().collect();

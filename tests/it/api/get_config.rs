@@ -99,6 +99,7 @@ async fn rules_report_matchers_keys_overrides_and_policies() {
     let other = |user: &str, kind, burst| RuleOverride {
         matchers: vec![matcher("user_id", &[user])],
         grant: Some(Grant { kind: Some(kind), burst }),
+        headroom_ppm: 0,
     };
     assert_eq!(
         keys.overrides,

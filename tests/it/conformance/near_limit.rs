@@ -81,7 +81,7 @@ fn overridden() -> RuleSet {
     let user = |name: &str, grant| {
         let matcher =
             Matcher { patterns: vec![(Part::UserId, Pattern::any_of(&[name.to_owned()]))] };
-        Override { matcher, grant }
+        Override::new(matcher, grant)
     };
     let overrides = vec![
         user("large", Grant::Limited(limit(100))),

@@ -58,10 +58,8 @@ fn overridable(algorithm: Algorithm) -> RuleSet {
 fn overridden(algorithm: Algorithm) -> RuleSet {
     let vip = Pattern::OneOf(vec![TextPattern::Exact("vip".to_owned())]);
     let limit = Limit::new(30, MINUTE).expect("a limit");
-    let other = Override {
-        matcher: Matcher { patterns: vec![(Part::UserId, vip)] },
-        grant: Grant::Limited(limit),
-    };
+    let matcher = Matcher { patterns: vec![(Part::UserId, vip)] };
+    let other = Override::new(matcher, Grant::Limited(limit));
     let rule = Rule { overrides: vec![other], ..rule(algorithm, 10, MINUTE) };
     with(rule, OnChange::Reset)
 }

@@ -65,10 +65,8 @@ fn without_bursts(algorithm: Algorithm) -> RuleSet {
 fn rules(algorithm: Algorithm, grants: [ResourceLimit; 2]) -> RuleSet {
     let overrides = grants.map(|granted| {
         let resource = Pattern::OneOf(vec![TextPattern::Exact(granted.resource.to_owned())]);
-        Override {
-            matcher: Matcher { patterns: vec![(Part::Resource, resource)] },
-            grant: Grant::Limited(granted.limit(algorithm)),
-        }
+        let matcher = Matcher { patterns: vec![(Part::Resource, resource)] };
+        Override::new(matcher, Grant::Limited(granted.limit(algorithm)))
     });
     let rule = Rule {
         overrides: overrides.to_vec(),
@@ -224,11 +222,9 @@ async fn denial_by_a_smaller_limit_is_not_cached(on: Service) {
 fn by_user(algorithm: Algorithm) -> RuleSet {
     let [wide, narrow] = WITHOUT_BURSTS;
     let vip = Pattern::OneOf(vec![TextPattern::Exact("vip".to_owned())]);
+    let matcher = Matcher { patterns: vec![(Part::UserId, vip)] };
     let rule = Rule {
-        overrides: vec![Override {
-            matcher: Matcher { patterns: vec![(Part::UserId, vip)] },
-            grant: Grant::Limited(wide.limit(algorithm)),
-        }],
+        overrides: vec![Override::new(matcher, Grant::Limited(wide.limit(algorithm)))],
         ..Rule::new_default(algorithm, narrow.limit(algorithm))
     };
     RuleSet::new(rule, Vec::new())

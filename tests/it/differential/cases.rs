@@ -184,7 +184,7 @@ impl Shape {
         let id = TextPattern::Exact(OVERRIDDEN_BY_FILE.to_string());
         let pattern = Pattern::OneOf(vec![id]);
         let matcher = Matcher { patterns: vec![(Part::UserId, pattern)] };
-        Override { matcher, grant: self.grant(drawn) }
+        Override::new(matcher, self.grant(drawn))
     }
 
     /// Returns `true` if two rules use the same keys in Redis. Fixed windows have one key per

@@ -64,7 +64,7 @@ impl RuleSet {
                 let applies = match planned {
                     Some((at, hit)) => {
                         let cost = units_taken(hit);
-                        Applies::Yes(AppliedRule { hit: at, cost, rule_override: None })
+                        Applies::Yes(AppliedRule { hit: at, cost, rule_override: None, headroom: None })
                     }
                     None if self.rule(rule).mode == Mode::Off => Applies::Off,
                     None => Applies::Replaced,
@@ -220,7 +220,7 @@ mod tests {
         let rule = |at: usize| explained.descriptors[at].rule.as_ref();
         assert!(matches!(rule(0).expect("a rule").applies, Applies::Replaced));
         assert!(rule(1).is_none());
-        let applied = AppliedRule { hit: 0, cost: Cost::ONE, rule_override: None };
+        let applied = AppliedRule { hit: 0, cost: Cost::ONE, rule_override: None, headroom: None };
         assert_eq!(rule(2).expect("a rule").applies, Applies::Yes(applied));
         let [key] = &*explained.keys else { panic!("{explained:?}") };
         assert_eq!((&*key.rule, key.parts[1].value.as_deref()), ("edge.path", Some("POST")));

@@ -15,7 +15,7 @@ use std::cmp::Reverse;
 use crate::algorithm::Cost;
 use crate::operation::Action;
 use crate::plan::{Hit, Plan, RuleIndex};
-use crate::rules::{Coupling, Matcher, Pattern, Request, TextPattern};
+use crate::rules::{Coupling, Matcher, Pattern, Request, Share, TextPattern};
 
 /// Most rules in an explanation.
 pub const MAX_RULES: usize = 100;
@@ -58,6 +58,8 @@ pub struct AppliedRule {
     pub cost: Cost,
     /// Position of the closest of the rule's overrides; `None` if none fits.
     pub rule_override: Option<usize>,
+    /// What the request leaves to others, as a part of the grant.
+    pub headroom: Option<Share>,
 }
 
 /// The first part of a request that does not fit a rule.

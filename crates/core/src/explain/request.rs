@@ -61,7 +61,8 @@ impl RuleSet {
         let applied = of_hits.take(MAX_RULES).enumerate().map(|(at, (hit, position))| {
             let closest = self.rule_at(*position).closest_override(request);
             let rule_override = closest.map(|(position, _)| position);
-            let applied = AppliedRule { hit: at, cost: units_taken(hit), rule_override };
+            let (cost, headroom) = (units_taken(hit), hit.headroom);
+            let applied = AppliedRule { hit: at, cost, rule_override, headroom };
             explained(*position, Applies::Yes(applied))
         });
         let mut rules: Vec<ExplainedRule> = applied.collect();
@@ -262,9 +263,9 @@ mod tests {
         let mut pay = rule("pay", &[]);
         let grant = |units| Grant::Limited(limit(units));
         pay.overrides = vec![
-            Override { matcher: matcher(&[(Part::UserId, "al*")]), grant: grant(7) },
-            Override { matcher: matcher(&[(Part::UserId, "alice")]), grant: grant(9) },
-            Override { matcher: matcher(&[(Part::UserId, "alice")]), grant: Grant::Banned },
+            Override::new(matcher(&[(Part::UserId, "al*")]), grant(7)),
+            Override::new(matcher(&[(Part::UserId, "alice")]), grant(9)),
+            Override::new(matcher(&[(Part::UserId, "alice")]), Grant::Banned),
         ];
         let rules = set(vec![pay]);
         for (user, expected, grant) in [

@@ -74,6 +74,7 @@ impl Descriptors {
                     revision: None,
                     max_holds: holds.map(|terms| terms.most),
                     cost_share: None,
+                    headroom: None,
                     at_least: None,
                     counted_by: None,
                     own_limit: OwnLimit::None,

@@ -101,6 +101,8 @@ pub struct Hit {
     pub max_holds: Option<u32>,
     /// Part of the units at once to which the cost is cut: set for reservations.
     pub cost_share: Option<Share>,
+    /// Part of the units at once that the request leaves to others.
+    pub headroom: Option<Share>,
     /// The fewest units that the request takes, if the rule takes its cost and any number up to it will do.
     pub at_least: Option<NonZeroU32>,
     /// Limit by which the state counts, in the place of `grant`: that of another hit of the same key,
@@ -221,6 +223,7 @@ impl Plan {
             Some(if request.dry_run() { Action::Peek(cost) } else { Action::Report(cost) })
         });
         for hit in &mut plan.hits {
+            hit.headroom = None;
             let RuleIndex::Flat(position) = hit.rule else { continue };
             let own = rules.rule_at(position).grant;
             if let (None, Some(own)) = (hit.grant.limit(), own.limit()) {
@@ -315,6 +318,7 @@ impl Hit {
             revision: on_change.and(rule.revision),
             max_holds: rule.holds.map(|terms| terms.most),
             cost_share: None,
+            headroom: rule.headroom_for(request),
             at_least: request.at_least().filter(|_| rule.takes_cost_of(request)),
             counted_by: None,
             own_limit,
@@ -355,6 +359,7 @@ impl Hit {
             action,
             max_holds: self.max_holds,
             cost_share: self.cost_share,
+            headroom: self.headroom,
             at_least: self.at_least,
             change,
             mode,

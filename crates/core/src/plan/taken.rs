@@ -1,6 +1,7 @@
 //! The units that a request takes that takes what is there.
 
 use super::{Hit, Plan};
+use crate::algorithm::Limit;
 use crate::operation::Action;
 use crate::rules::{OnStoreFailure, RuleSet};
 use crate::verdict::{HitResult, Source};
@@ -23,8 +24,8 @@ impl Plan {
                 }
                 _ => continue,
             };
-            let most_held = hit.cost_share.map(|share| share.units_at_once(&limit));
-            let own = units_of(hit, result);
+            let most_held = hit.cost_share.map(|share| share.units_at_once(&limit).max(1));
+            let own = units_of(hit, result, &limit);
             least = least.max(own).max(at_least.get().into());
             match most_held {
                 // A repeated reservation does not say what it has taken beside what it holds.
@@ -43,9 +44,10 @@ fn is_look(hit: &Hit) -> bool {
 }
 
 /// Returns the units that a hit has taken or holds; of a look those that it would find.
-fn units_of(hit: &Hit, HitResult { reply, .. }: &HitResult) -> u64 {
+fn units_of(hit: &Hit, HitResult { reply, .. }: &HitResult, limit: &Limit) -> u64 {
     if is_look(hit) {
         let left = u64::try_from(reply.decision.remaining).unwrap_or_default();
+        let left = left.saturating_sub(hit.headroom.map_or(0, |share| share.units_at_once(limit)));
         return left.min(hit.algorithm.max_cost().into());
     }
     reply.own_hold().unwrap_or(reply.taken)

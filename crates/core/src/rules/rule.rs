@@ -117,13 +117,22 @@ pub enum Grant {
     Unlimited,
 }
 
-/// A different grant for some requests.
+/// A different grant for some requests, a headroom for them, or both.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Override {
     /// Requests to which the override applies.
     pub matcher: Matcher,
     /// Replaces the grant of the rule.
-    pub grant: Grant,
+    pub grant: Option<Grant>,
+    /// Part of the units at once that these requests leave to others: they pass only while so much would be left.
+    pub headroom: Option<Share>,
+}
+
+impl Override {
+    /// Creates a different grant for some requests.
+    pub const fn new(matcher: Matcher, grant: Grant) -> Self {
+        Self { matcher, grant: Some(grant), headroom: None }
+    }
 }
 
 /// How the decision of a rule affects the request.
@@ -229,11 +238,11 @@ impl Share {
         self.0.get()
     }
 
-    /// Returns this part of the units that `limit` grants at once, rounded down; at least one.
+    /// Returns this part of the units that `limit` grants at once, rounded down.
     pub fn units_at_once(self, limit: &Limit) -> u64 {
         let [part, whole] = [self.millionths(), Self::WHOLE].map(u64::from);
         let (quotient, rest) = (limit.burst() / whole, limit.burst() % whole);
-        (quotient * part + rest * part / whole).max(1)
+        quotient * part + rest * part / whole
     }
 
     /// Returns this part of the units that `limit` grants per window, rounded up.
@@ -330,7 +339,7 @@ impl Rule {
     /// strictest, else that of the request itself, else that of the rule, with the policy for its changes.
     pub(crate) fn grant_for(&self, request: &Request<'_>) -> (Grant, Option<OnChange>, OwnLimit) {
         if let Some((_, closest)) = self.closest_override(request) {
-            return (self.anchored(closest.grant, request), None, OwnLimit::None);
+            return (self.anchored(closest, request), None, OwnLimit::None);
         }
         let (grant, own_limit) = self.grant_from(request);
         (self.anchored(grant, request), self.on_change, own_limit)
@@ -363,11 +372,12 @@ impl Rule {
     /// the same state: if not all that overrides look at is in the key.
     pub(super) fn share_states(&mut self) {
         let in_key = |part: &Part| self.key_by.contains(part);
-        let mut parts = self.overrides.iter().flat_map(|other| &other.matcher.patterns);
+        let granting = self.overrides.iter().filter(|other| other.grant.is_some());
+        let mut parts = granting.flat_map(|other| &other.matcher.patterns);
         let shares = self.algorithm.has_burst() && !parts.all(|(part, _)| in_key(part));
         let mut limits: Vec<&mut Limit> = [&mut self.grant]
             .into_iter()
-            .chain(self.overrides.iter_mut().map(|other| &mut other.grant))
+            .chain(self.overrides.iter_mut().filter_map(|other| other.grant.as_mut()))
             .filter_map(Grant::limit_mut)
             .collect();
         let shares = shares && limits.len() > 1;
@@ -379,15 +389,24 @@ impl Rule {
         }
     }
 
-    /// Returns the override that applies to a request, and its position.
-    pub(crate) fn closest_override(&self, request: &Request<'_>) -> Option<(usize, &Override)> {
+    /// Returns the grant of the override that applies to a request, and its position.
+    pub(crate) fn closest_override(&self, request: &Request<'_>) -> Option<(usize, Grant)> {
         let close = self.overrides.iter().enumerate().filter_map(|(position, other)| {
-            let fit = other.matcher.fit(request)?;
-            Some((fit, position, other))
+            let (grant, fit) = (other.grant?, other.matcher.fit(request)?);
+            Some((fit, position, grant))
         });
         let closest =
-            close.max_by_key(|(fit, _, other)| (*fit, std::cmp::Reverse(other.grant.generosity())));
-        closest.map(|(_, position, closest)| (position, closest))
+            close.max_by_key(|(fit, _, grant)| (*fit, std::cmp::Reverse(grant.generosity())));
+        closest.map(|(_, position, grant)| (position, grant))
+    }
+
+    /// Returns what a request leaves to others: the closest, of equally close ones the largest.
+    pub(crate) fn headroom_for(&self, request: &Request<'_>) -> Option<Share> {
+        let fits = self.overrides.iter().filter_map(|other| {
+            let (share, fit) = (other.headroom?, other.matcher.fit(request)?);
+            Some((fit, share))
+        });
+        fits.max_by_key(|(fit, share)| (*fit, share.millionths())).map(|(_, share)| share)
     }
 
     /// Returns the units that a request takes from the rule.

@@ -89,7 +89,8 @@ pub fn warnings(rules: &RuleSet) -> Vec<Warning> {
         if rule.algorithm.has_slots() && is_enforced && rule.matcher.patterns.is_empty() {
             warn(WarningKind::RefusesChecks);
         }
-        let grants = rule.overrides.iter().map(|other| other.grant).chain([rule.grant]);
+        let grants = rule.overrides.iter().filter_map(|other| other.grant);
+        let grants = grants.chain([rule.grant]);
         if let Some(entries) = max_log_entries(rule.algorithm, grants) {
             warn(WarningKind::ManyEntries(entries));
         }

@@ -1,7 +1,7 @@
 //! One hit and the state of its key: decided, committed, and given back to.
 
 use super::slot::Slot;
-use crate::algorithm::{Cost, Decision, Limit, OnChange, Outcome, State, TakenUnits};
+use crate::algorithm::{Algorithm, Cost, Decision, Limit, OnChange, Outcome, State, TakenUnits};
 use crate::operation::{Action, HitReply, StoreHit};
 
 /// One hit with a limit, and the slot of its key.
@@ -16,6 +16,36 @@ pub(super) struct Entry<'h, S> {
 
 impl<S: Slot> Entry<'_, S> {
     pub(super) fn decide(&self, cost: Cost) -> Decision {
+        let kept = self.left_to_others();
+        if kept == 0 || cost == Cost::NONE { self.decide_on(cost) } else { self.decide_beside(kept, cost) }
+    }
+
+    /// Returns the units that the request leaves to others.
+    pub(super) fn left_to_others(&self) -> u64 {
+        self.hit.left_to_others(self.limit)
+    }
+
+    /// Decides on a cost of which so many more must be there. The numbers are those of the cost alone.
+    #[cold]
+    fn decide_beside(&self, kept: u64, cost: Cost) -> Decision {
+        let own = self.decide_on(cost);
+        let outcome = match self.limit.units().checked_sub(kept) {
+            // A log has most units of a request, and counts as one of fewer units does.
+            Some(units) if self.hit.algorithm == Algorithm::SlidingWindowLog => {
+                let fewer = Limit::new(units, self.limit.windows());
+                let decide = |limit| self.hit.algorithm.decide(&self.state(), &limit, self.slot.now(), cost);
+                fewer.map_or(Outcome::Impossible, |limit| decide(limit).outcome)
+            }
+            _ => self.decide_on(Cost::total(cost.units() + kept)).outcome,
+        };
+        match outcome {
+            Outcome::Allowed => own,
+            denied if own.is_allowed() => Decision { outcome: denied, ..self.decide_on(Cost::NONE) },
+            outcome => Decision { outcome, ..own },
+        }
+    }
+
+    fn decide_on(&self, cost: Cost) -> Decision {
         let (algorithm, limit) = (self.hit.algorithm, self.limit);
         let own = algorithm.decide(&self.state(), limit, self.slot.now(), cost);
         if self.hit.max_holds.is_none() { own } else { self.decide_beside_holds(own, cost) }
@@ -57,7 +87,7 @@ impl<S: Slot> Entry<'_, S> {
     /// Decides, and takes the cost if it is allowed.
     #[inline]
     pub(super) fn take(&mut self, cost: Cost) -> Decision {
-        if self.hit.max_holds.is_some() {
+        if self.hit.max_holds.is_some() || self.hit.headroom.is_some() {
             let decision = self.decide(cost);
             self.commit(cost, &decision);
             return decision;

@@ -245,6 +245,8 @@ impl<S: Slots> AtomicStep<'_, S> {
         let has_enough = matches!(decision.outcome, Outcome::Denied { .. })
             && self.entry(at).is_some_and(|entry| {
                 let (state, now) = (entry.state(), entry.slot.now());
+                let more = if cost == Cost::NONE { 0 } else { entry.left_to_others() };
+                let cost = Cost::total(cost.units() + more);
                 hit.algorithm.decide(&state, entry.limit, now, cost).is_allowed()
             });
         let slot = self.slots.slot(at);

@@ -34,7 +34,7 @@ impl<S: Slots> AtomicStep<'_, S> {
     /// Returns the most units to which the cost of a hit is cut.
     fn most_held(&self, at: usize) -> Option<u64> {
         let share = self.hits[at].cost_share?;
-        self.grant(at).limit().map(|limit| share.units_at_once(limit))
+        self.grant(at).limit().map(|limit| share.units_at_once(limit).max(1))
     }
 
     /// Decides again, on the most units that are there, if the fewest are allowed. What is denied is only looked
@@ -70,6 +70,7 @@ impl<S: Slots> AtomicStep<'_, S> {
     fn left(&mut self, at: usize) -> Option<u64> {
         let entry = self.entry(at)?;
         let left = u64::try_from(entry.decide(Cost::NONE).remaining).unwrap_or_default();
+        let left = left.saturating_sub(entry.left_to_others());
         Some(left.min(entry.hit.algorithm.max_cost().into()))
     }
 }

@@ -247,7 +247,7 @@ pub(super) async fn a_shadow_rule_counts_but_denies_nothing(on: Subject) {
 }
 
 pub(super) fn with_overrides() -> RuleSet {
-    let granted = |to: &str, grant| Override { matcher: on(Part::UserId, to), grant };
+    let granted = |to: &str, grant| Override::new(on(Part::UserId, to), grant);
     set(vec![Rule {
         overrides: vec![
             granted("vip-*", limited(5)),

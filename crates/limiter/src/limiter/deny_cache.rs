@@ -29,7 +29,7 @@ use crate::algorithm::{Algorithm, Cost, Limit, Outcome};
 use crate::clock::{Clock, Micros, Timestamp};
 use crate::operation::{Action, HitReply, StoreHit};
 use crate::project_counts::ProjectCounts;
-use crate::rules::{Grant, Key};
+use crate::rules::{Grant, Key, Share};
 
 /// Longest key in bytes that is cached. It bounds the memory whatever ids are sent.
 const MAX_KEY_LEN: usize = 256;
@@ -88,6 +88,7 @@ struct Denial {
     /// Compared on lookup: an override of the rule may grant another limit for the same key.
     grant: Grant,
     cost: Cost,
+    headroom: Option<Share>,
     at_least: Option<NonZeroU32>,
     /// Time before the store was called; the store decided no earlier.
     requested_at: Timestamp,
@@ -151,6 +152,7 @@ impl DenyCache {
             algorithm,
             grant,
             cost,
+            headroom: hit.headroom,
             at_least: hit.least(),
             requested_at,
             holds_until,
@@ -198,7 +200,7 @@ impl DenyCache {
         let now = self.clock.now();
         let cost = hit.action.cost();
         let is_same = (denial.revision, denial.cost, denial.grant) == (revision, cost, *hit.grant)
-            && denial.at_least == hit.least();
+            && (denial.headroom, denial.at_least) == (hit.headroom, hit.least());
         if !is_same || now >= denial.holds_until {
             return None;
         }

@@ -112,7 +112,8 @@ fn limit_now(receipt: &Receipt, rules: &RuleSet) -> Option<Limit> {
         (Grant::Limited(limit), StoreId::Primary, _) => Some(limit),
         _ => None,
     };
-    let grants = rule.overrides.iter().map(|other| other.grant).chain([rule.grant]);
+    let grants = rule.overrides.iter().filter_map(|other| other.grant);
+    let grants = grants.chain([rule.grant]);
     // The one in force: it knows with which limits it shares the state now.
     // The anchor of a calendar is that of the request.
     let anchored = |limit: Limit| match rule.anchor_from {
@@ -123,12 +124,13 @@ fn limit_now(receipt: &Receipt, rules: &RuleSet) -> Option<Limit> {
     if let Some(same) = limits.find(|now| now == then) {
         return Some(same);
     }
+    let is_alone = rule.overrides.iter().all(|other| other.grant.is_none());
     let now = if rule.limit_from.is_some() {
         // That of the request: what larger ones have taken stays.
         let now = Limit::new(then.units(), rule.window).ok()?;
         *rule.with_room(Grant::Limited(now)).limit()?
     } else {
-        limit(rule.grant).filter(|_| rule.overrides.is_empty())?
+        limit(rule.grant).filter(|_| is_alone)?
     };
     let are_from_first_use =
         [now.windows(), then.windows()].iter().all(|own| own.is_from_first_use());

@@ -153,6 +153,7 @@ pub fn in_message(problem: Problem, rule: &str) -> Problem {
     let name = match own {
         "limit" | "burst" if is_override => format!("grant.{own}"),
         "unlimited" if is_override => "grant".to_owned(),
+        "headroom" => "headroom_ppm".to_owned(),
         "endpoint" if is_of_key => "matchers".to_owned(),
         own if own.starts_with("match.") => "matchers".to_owned(),
         own => {
@@ -166,7 +167,7 @@ pub fn in_message(problem: Problem, rule: &str) -> Problem {
         "enforce" if text.contains('%') => "must be 0 to 1000000".to_owned(),
         "enforce" => "requires the mode ENFORCE".to_owned(),
         "notify-at" if text.contains('%') => "must be 1 to 5 of 10000 to 1000000".to_owned(),
-        "hold-share" if text.contains('%') => "must be 10000 to 1000000".to_owned(),
+        "hold-share" | "headroom" if text.contains('%') => "must be 10000 to 1000000".to_owned(),
         "local-share" | "near-limit" => "must be 1 to 1000000".to_owned(),
         "key-by" => {
             "must be user_id, resource, attributes.NAME or attributes.NAME|user_id, each once"

@@ -170,8 +170,9 @@ fn step(step: PathStep<'_>) -> proto::DescriptorStep {
 }
 
 fn override_message(other: &Override) -> proto::RuleOverride {
-    let grant = Some(grant(other.grant));
-    proto::RuleOverride { matchers: matchers(&other.matcher), grant }
+    let headroom_ppm = other.headroom.map_or(0, Share::millionths);
+    let (matchers, grant) = (matchers(&other.matcher), other.grant.map(grant));
+    proto::RuleOverride { matchers, grant, headroom_ppm }
 }
 
 /// Returns the message of a grant.

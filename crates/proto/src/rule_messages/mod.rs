@@ -223,6 +223,7 @@ mod tests {
             overrides: vec![proto::RuleOverride {
                 matchers: Vec::new(),
                 grant: Some(proto::Grant { kind: Some(Kind::Limit(0)), burst: 0 }),
+                headroom_ppm: 9_999,
             }],
             ..proto::Rule::default()
         };
@@ -247,6 +248,7 @@ mod tests {
             "on_change",
             "on_store_failure",
             "overrides[0].grant.limit",
+            "overrides[0].headroom_ppm",
             "overrides[0].matchers",
             "window",
             "window_from",

@@ -1,7 +1,7 @@
 //! Parts of rules that messages have in other forms than files: matchers, keys, overrides.
 
-use rlaas_core::rules::Part;
 use rlaas_core::rules::spec::{Field, MatcherSpec, OverrideSpec};
+use rlaas_core::rules::{Part, Percentage, Share};
 
 use crate::ratelimit::v1 as proto;
 use crate::ratelimit::v1::PartMatcher;
@@ -52,7 +52,12 @@ pub(super) fn matcher(matchers: &[PartMatcher]) -> MatcherSpec {
 }
 
 pub(super) fn override_spec(other: &proto::RuleOverride) -> OverrideSpec {
-    let spec = OverrideSpec { matcher: matcher(&other.matchers), ..OverrideSpec::default() };
+    let headroom = match other.headroom_ppm {
+        0 => Field::Unset,
+        ppm => Share::new(ppm).map_or(Field::Unreadable, |share| Field::Set(Percentage(share))),
+    };
+    let matcher = matcher(&other.matchers);
+    let spec = OverrideSpec { matcher, headroom, ..OverrideSpec::default() };
     let Some(grant) = &other.grant else { return spec };
     match grant.kind {
         Some(Kind::Limit(0)) => OverrideSpec { limit: Field::Unreadable, ..spec },
@@ -93,8 +98,11 @@ pub(super) fn override_message(spec: &OverrideSpec) -> proto::RuleOverride {
         (_, Some(units)) => (Some(Kind::Limit(int64(*units))), spec.burst.value()),
         (_, None) => (None, None),
     };
+    let headroom = spec.headroom.value().copied();
+    let headroom_ppm = headroom.map_or(0, |Percentage(share)| share.millionths());
     let grant = proto::Grant { kind, burst: burst.map_or(0, |burst| int64(*burst)) };
-    proto::RuleOverride { matchers: matchers(&spec.matcher), grant: Some(grant) }
+    let grant = Some(grant).filter(|_| kind.is_some() || headroom_ppm == 0);
+    proto::RuleOverride { matchers: matchers(&spec.matcher), grant, headroom_ppm }
 }
 
 fn units(units: i64) -> Field<u64> {

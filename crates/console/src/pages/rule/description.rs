@@ -146,9 +146,17 @@ fn key_by(parts: &[String]) -> Markup {
 
 fn overrides(rule: &Rule) -> Markup {
     let all = &rule.overrides;
-    let item = |RuleOverride { matchers: wanted, grant }: &RuleOverride| {
-        let grant = rule_words::grant(&grant.unwrap_or_default(), rule);
-        html! { li { (matchers(wanted)) ": " (grant) } }
+    let item = |RuleOverride { matchers: wanted, grant, headroom_ppm }: &RuleOverride| {
+        let grant = grant.map(|grant| rule_words::grant(&grant, rule));
+        html! {
+            li {
+                (matchers(wanted)) ": " (grant.as_deref().unwrap_or_default())
+                @if *headroom_ppm > 0 {
+                    @if grant.is_some() { ", " }
+                    "pass while " (share(*headroom_ppm)) " would be left to others"
+                }
+            }
+        }
     };
     html! {
         @if !all.is_empty() {

@@ -164,7 +164,8 @@ impl RuleSet {
         let is_own = hit.own_limit == OwnLimit::InForce;
         SelectedKey {
             rule: Arc::clone(&rule.name),
-            hit: Hit { action: Action::Peek(Cost::ONE), ..hit },
+            // Whatever the request takes or leaves to others.
+            hit: Hit { action: Action::Peek(Cost::ONE), headroom: None, at_least: None, ..hit },
             parts: rule.key_by.iter().map(part).collect(),
             grant_from: match rule.closest_override(request) {
                 Some(_) => GrantSource::RuleOverride,
@@ -298,6 +299,7 @@ impl RuleSet {
             revision: None,
             max_holds: rule.holds.map(|terms| terms.most),
             cost_share: None,
+            headroom: None,
             at_least: None,
             counted_by: None,
             own_limit: OwnLimit::None,

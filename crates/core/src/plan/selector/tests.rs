@@ -18,7 +18,7 @@ fn rules() -> RuleSet {
     let pay = rule("pay", &[Part::Resource, plan, Part::UserId]);
     let ops = vec![(Part::UserId, Pattern::one("ops"))];
     let vip = Rule {
-        overrides: vec![Override { matcher: Matcher { patterns: ops }, grant: Grant::Unlimited }],
+        overrides: vec![Override::new(Matcher { patterns: ops }, Grant::Unlimited)],
         mode: Mode::Shadow,
         ..rule("vip", &[Part::UserId])
     };

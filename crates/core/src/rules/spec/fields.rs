@@ -364,6 +364,11 @@ impl RuleSpec {
                 value::<bool>("unlimited", "Allows everything, in place of limit."),
                 LIMIT,
                 BURST,
+                value::<Percentage>(
+                    "headroom",
+                    "Leaves so much to other requests, beside a limit or alone: 1% to 100% of the units at once \
+                     (burst, else limit). A request passes only while that would be left.",
+                ),
             ]),
         ),
     ];

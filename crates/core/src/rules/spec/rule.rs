@@ -215,6 +215,9 @@ pub struct OverrideSpec {
     /// Units at once; by default the units per window.
     #[cfg_attr(feature = "serde", serde(skip_serializing_if = "Field::is_unset"))]
     pub burst: Field<u64>,
+    /// What these requests leave to others, beside a limit or alone: 1 % to 100 % of the units at once.
+    #[cfg_attr(feature = "serde", serde(skip_serializing_if = "Field::is_unset"))]
+    pub headroom: Field<Percentage>,
 }
 
 impl RuleSpec {
@@ -366,7 +369,8 @@ impl RuleSpec {
         let (on_store_failure, breaker_opens) = failure?;
         let (rate, mut grant) = (rate?, grant?);
         if later.is_some() {
-            let grants = overrides.iter_mut().map(|other| &mut other.grant).chain([&mut grant]);
+            let grants = overrides.iter_mut().filter_map(|other: &mut Override| other.grant.as_mut());
+            let grants = grants.chain([&mut grant]);
             for limit in grants.filter_map(Grant::limit_mut) {
                 *limit = rate.algorithm.with_debt(*limit, max_debt);
             }
@@ -620,15 +624,18 @@ impl OverrideSpec {
         let unlimited = problems.read("unlimited", self.unlimited, BOOLEAN);
         let limit = problems.whole("limit", self.limit, UNITS);
         let burst = problems.whole("burst", self.burst, rate::BURST);
+        let headroom = problems.check("headroom", &self.headroom, rate::PERCENTAGE, rate::is_percentage);
+        let headroom = headroom.ok()?.map(|Percentage(share)| *share);
         let grant = match (unlimited.ok()?.unwrap_or(false), limit.ok()?) {
-            (true, None) => Grant::Unlimited,
-            (false, Some(units)) => Rate { units, ..rate? }.grant(burst.ok()?, problems)?,
+            (true, None) => Some(Grant::Unlimited),
+            (false, Some(units)) => Some(Rate { units, ..rate? }.grant(burst.ok()?, problems)?),
+            (false, None) if headroom.is_some() && self.burst.is_unset() => None,
             (true, Some(_)) | (false, None) => {
-                problems.add("limit", "give either limit or unlimited: true");
+                problems.add("limit", "give either limit or unlimited: true, or headroom alone");
                 return None;
             }
         };
-        Some(Override { matcher: Matcher { patterns }, grant })
+        Some(Override { matcher: Matcher { patterns }, grant, headroom })
     }
 }
 

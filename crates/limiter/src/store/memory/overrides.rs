@@ -34,6 +34,7 @@ struct OwnedHit {
     mode: Mode,
     max_holds: Option<u32>,
     cost_share: Option<Share>,
+    headroom: Option<Share>,
     at_least: Option<NonZeroU32>,
 }
 
@@ -49,6 +50,7 @@ impl OwnedHit {
             mode,
             max_holds,
             cost_share,
+            headroom,
             at_least,
             ..
         } = *hit;
@@ -66,6 +68,7 @@ impl OwnedHit {
             mode,
             max_holds,
             cost_share,
+            headroom,
             at_least,
         }
     }
@@ -97,6 +100,7 @@ impl OwnedHit {
             mode: *mode,
             max_holds: self.max_holds,
             cost_share: self.cost_share,
+            headroom: self.headroom,
             at_least: self.at_least,
         }
     }

@@ -129,9 +129,12 @@ impl RedisStore {
     /// [`super::Store::prepare`].
     pub(crate) fn prepare(&self, rules: &RuleSet) {
         let of_rule = |rule: &Rule| (own_script(rule.algorithm, rule.window), rule.overridable);
+        let has_headroom = |rule: &&Rule| rule.overrides.iter().any(|own| own.headroom.is_some());
+        let with_headroom = rules.iter().filter(has_headroom);
+        let with_headroom = with_headroom.map(|rule| (None, rule.overridable));
         let descriptors = rules.descriptors().every().map(DescriptorRule::info);
         let of_descriptors = descriptors.map(|rule| (Some(rule.algorithm), rule.overridable));
-        let all = rules.iter().map(of_rule).chain(of_descriptors);
+        let all = rules.iter().map(of_rule).chain(with_headroom).chain(of_descriptors);
         let ScriptSet(more) = ScriptSet::for_rules(all);
         self.topology.scripts().send_if_modified(|ScriptSet(needed)| {
             let before = *needed;

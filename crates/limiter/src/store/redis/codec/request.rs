@@ -7,7 +7,7 @@ use smallvec::SmallVec;
 
 use super::keys::KeyFormat;
 use super::scripts::{FIRST_USE_NAME, ScriptId};
-use super::{HitFields, NONE, RefundFields, is_plain, max_debt, policy, write_number};
+use super::{HitFields, NONE, RefundFields, is_plain, leaves_units, max_debt, policy, write_number};
 use crate::algorithm::{Algorithm, Cost, Limit, OnChange, Window, window_index};
 use crate::clock::{Micros, Timestamp};
 use crate::control::{KeyGrant, LimitFrame, OverrideKind};
@@ -54,6 +54,9 @@ const CALENDAR: u64 = 128;
 
 /// Added to the code of the action of a hit that takes what is there.
 const AT_LEAST: u64 = 256;
+
+/// Added to the code of the action of a hit that leaves units to others.
+const LEAVES_UNITS: u64 = 512;
 
 /// Added to the code of the action of an overridable hit.
 const CONTROLLED: u64 = 16;
@@ -201,6 +204,7 @@ impl ScriptRequest {
             _ => 1,
         };
         let is_from_first_use = hit.window.is_from_first_use();
+        let headroom = hit.headroom.filter(|_| leaves_units(hit));
         self.push_text(if is_from_first_use { FIRST_USE_NAME } else { hit.algorithm.lua_name() });
         let fields = HitFields {
             keys,
@@ -225,10 +229,14 @@ impl ScriptRequest {
                 + if policy(hit).is_some() { KEEPS_LIMITS } else { 0 }
                 + if hit.max_holds.is_some() { HOLDS } else { 0 }
                 + if calendar.is_some() { CALENDAR } else { 0 }
-                + if hit.least().is_some() { AT_LEAST } else { 0 },
+                + if hit.least().is_some() { AT_LEAST } else { 0 }
+                + headroom.map_or(0, |_| LEAVES_UNITS),
             max_debt: max_debt(hit).unwrap_or(NONE),
         };
         fields.write(&mut self.argument);
+        if let Some(share) = headroom {
+            write_number(&mut self.argument, share.millionths().into());
+        }
         if let Some(least) = hit.least() {
             write_number(&mut self.argument, least.get().into());
         }

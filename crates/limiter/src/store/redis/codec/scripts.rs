@@ -7,9 +7,9 @@ use std::sync::OnceLock;
 
 use deadpool_redis::redis;
 
-use super::{HIT_FIELDS, REFUND_FIELDS, is_plain};
+use super::{HIT_FIELDS, REFUND_FIELDS, is_plain, leaves_units};
 use crate::algorithm::{Algorithm, Window};
-use crate::operation::StoreRequest;
+use crate::operation::{StoreHit, StoreRequest};
 
 const PRELUDE: &str = include_str!("../../../../lua/prelude.lua");
 const PLAIN: &str = include_str!("../../../../lua/plain.lua");
@@ -19,6 +19,7 @@ const HOLDS: &str = include_str!("../../../../lua/holds.lua");
 const CONTROL: &str = include_str!("../../../../lua/control.lua");
 const ON_CHANGE: &str = include_str!("../../../../lua/on_change.lua");
 const CHECK: &str = include_str!("../../../../lua/check.lua");
+const HEADROOM: &str = include_str!("../../../../lua/headroom.lua");
 const WHAT_IS_THERE: &str = include_str!("../../../../lua/what_is_there.lua");
 
 /// Start of the part of a file that plain requests do not need. That of an algorithm alone in a script is defined
@@ -99,8 +100,9 @@ impl ScriptId {
         let mut algorithms = request.hits.iter().map(|hit| own_script(hit.algorithm, hit.window));
         let first = algorithms.next().flatten();
         let algorithm = first.filter(|first| algorithms.all(|other| other == Some(*first)));
-        // Few requests take what is there: the scripts of one algorithm are shorter without them.
-        let algorithm = algorithm.filter(|_| !request.hits.iter().any(|hit| hit.least().is_some()));
+        // They are few: the scripts of one algorithm are shorter without them.
+        let is_rare = |hit: &StoreHit<'_>| hit.least().is_some() || leaves_units(hit);
+        let algorithm = algorithm.filter(|_| !request.hits.iter().any(is_rare));
         let holds = request.hits.iter().any(|hit| hit.max_holds.is_some());
         let kind = if holds || !is_plain(request) {
             ScriptKind::Full
@@ -212,10 +214,11 @@ impl Script {
             ],
         };
         let has_rare_parts = id.kind == ScriptKind::Full && id.algorithm.is_none();
-        let rare = has_rare_parts.then_some(("what_is_there", WHAT_IS_THERE));
+        let rare = [("what_is_there", WHAT_IS_THERE), ("headroom", HEADROOM)];
+        let rare = if has_rare_parts { &rare[..] } else { &[] };
         let parts = parts
             .iter()
-            .chain(&rare)
+            .chain(rare)
             .map(|(name, file)| format!("if part == '{name}' then\n{}\nend\n", part(file, id)));
         rest.push_str(&function("local function define(part)", &parts.collect::<String>()));
         let (check, calls) = split(&of_file(CHECK));
