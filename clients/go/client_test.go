@@ -144,6 +144,22 @@ func TestUnitsAreTakenAndRefusalsRemembered(t *testing.T) {
 	}
 }
 
+func TestRequestTakesWhatIsThere(t *testing.T) {
+	client := connect(t, serve(t), WithTimeout(longTimeout))
+	request := Request{UserID: "bob", Resource: "/tokens", Cost: Units(60)}
+	plain, err := client.Check(t.Context(), request)
+	check(t, err)
+	if _, ok := plain.Taken(); ok {
+		t.Error("a request without AtLeast takes its cost or nothing")
+	}
+	request.AtLeast = 5
+	verdict, err := client.Check(t.Context(), request)
+	check(t, err)
+	if taken, ok := verdict.Taken(); !ok || taken < 40 || taken >= 60 {
+		t.Errorf("%d, %v", taken, ok)
+	}
+}
+
 func TestWorkIsChargedWhatItCosts(t *testing.T) {
 	client := connect(t, serve(t), WithTimeout(longTimeout))
 	request := Request{UserID: "alice", Resource: "/tokens", Cost: Units(60), Hold: time.Minute}

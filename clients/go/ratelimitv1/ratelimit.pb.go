@@ -2228,13 +2228,18 @@ func (x *PartMatcher) GetAnyOf() []string {
 	return nil
 }
 
-// A different grant for some requests.
+// A different grant for some requests, a headroom for them, or both. The closest one with a grant and the closest one
+// with a headroom count.
 type RuleOverride struct {
 	state protoimpl.MessageState `protogen:"open.v1"`
 	// Conditions as in Rule; at least one.
 	Matchers []*PartMatcher `protobuf:"bytes,1,rep,name=matchers,proto3" json:"matchers,omitempty"`
-	// Replaces the grant of the rule.
-	Grant         *Grant `protobuf:"bytes,2,opt,name=grant,proto3" json:"grant,omitempty"`
+	// Replaces the grant of the rule. May be unset with `headroom_ppm`.
+	Grant *Grant `protobuf:"bytes,2,opt,name=grant,proto3" json:"grant,omitempty"`
+	// What these requests leave to others: they are decided on so much more than their cost, and take their cost. A
+	// part of the units at once (`burst`, else `max_requests`) of the grant in force, rounded down; in ppm: 10,000 to
+	// 1,000,000. `remaining` is less by it, at least 0. Unset: nothing.
+	HeadroomPpm   uint32 `protobuf:"varint,3,opt,name=headroom_ppm,json=headroomPpm,proto3" json:"headroom_ppm,omitempty"`
 	unknownFields protoimpl.UnknownFields
 	sizeCache     protoimpl.SizeCache
 }
@@ -2281,6 +2286,13 @@ func (x *RuleOverride) GetGrant() *Grant {
 		return x.Grant
 	}
 	return nil
+}
+
+func (x *RuleOverride) GetHeadroomPpm() uint32 {
+	if x != nil {
+		return x.HeadroomPpm
+	}
+	return 0
 }
 
 // Number of units that a rule grants in its window.
@@ -2756,10 +2768,11 @@ const file_ratelimit_proto_rawDesc = "" +
 	"\rKIND_RUN_TIME\x10\x04\"8\n" +
 	"\vPartMatcher\x12\x12\n" +
 	"\x04part\x18\x01 \x01(\tR\x04part\x12\x15\n" +
-	"\x06any_of\x18\x02 \x03(\tR\x05anyOf\"p\n" +
+	"\x06any_of\x18\x02 \x03(\tR\x05anyOf\"\x93\x01\n" +
 	"\fRuleOverride\x125\n" +
 	"\bmatchers\x18\x01 \x03(\v2\x19.ratelimit.v1.PartMatcherR\bmatchers\x12)\n" +
-	"\x05grant\x18\x02 \x01(\v2\x13.ratelimit.v1.GrantR\x05grant\"w\n" +
+	"\x05grant\x18\x02 \x01(\v2\x13.ratelimit.v1.GrantR\x05grant\x12!\n" +
+	"\fheadroom_ppm\x18\x03 \x01(\rR\vheadroomPpm\"w\n" +
 	"\x05Grant\x12\x16\n" +
 	"\x05limit\x18\x01 \x01(\x03H\x00R\x05limit\x12\x1e\n" +
 	"\tunlimited\x18\x02 \x01(\bH\x00R\tunlimited\x12\x18\n" +

@@ -72,6 +72,7 @@ test("mistakes are errors, and not the decision of the policy", async () => {
     { userId: "alice", cost: 0.5 },
     { userId: "alice", cost: 2 ** 32 },
     { userId: "alice", costs: { pay: NaN } },
+    { userId: "alice", cost: 3, atLeast: 4 },
     { userId: "half a pair \ud800" },
     { userId: undefined as unknown as string },
   ]) {
@@ -129,6 +130,14 @@ test("a verdict has the state of the rule", real, async () => {
     assert.equal((await client.check(request)).answeredBy, "server");
   }
   assert.equal((await client.check("ops")).remaining, Infinity);
+});
+
+test("a request takes what is there", real, async () => {
+  const client = connect(`http://${shared}`);
+  const request = { userId: newUser(), resource: "/tokens", cost: 60 };
+  assert.equal((await client.check(request)).taken, null);
+  const most = await client.check({ ...request, atLeast: 5 });
+  assert.ok(most.taken! >= 40 && most.taken! < 60, `${most.taken}`);
 });
 
 test("a reservation ends with its work", real, async () => {

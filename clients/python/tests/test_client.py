@@ -107,6 +107,16 @@ def test_limit_is_exact_for_threads(address: str) -> None:
             assert (long.allowed, long.answered_by) == (False, "server"), "long requests are not remembered"
 
 
+def test_what_is_there_is_taken(address: str) -> None:
+    user = new_user()
+    with Client(address, timeout=5) as client:
+        assert client.check(user, "/tokens", cost=60).taken is None
+        assert client.check(user, "/tokens", cost=60, at_least=5).taken == 40
+        refused = [client.check(user, "/tokens", cost=60, at_least=least) for least in (5, 5, 6)]
+        assert [verdict.answered_by for verdict in refused] == ["server", "cache", "server"]
+        assert [verdict.taken for verdict in refused] == [0, 0, 0]
+
+
 def test_reservation_is_charged_by_its_end(address: str) -> None:
     user = new_user()
     with Client(address, timeout=5) as client:

@@ -16,6 +16,7 @@ MOST: dict[str, Any] = {
     "cost": 2**32 - 1,
     "costs": {f"rule-{number}": 2**32 - 1 for number in range(64)},
     "request_id": "i" * 64,
+    "at_least": 2**32 - 1,
 }
 
 
@@ -35,6 +36,7 @@ def test_bounds_are_those_of_the_server(address: str) -> None:
         *[("cost", value) for value in (-1, 2**32, 2**64, 1.5, 1.0, "1", True, None)],
         *[("costs", {"rule": value}) for value in (-1, 2**32, 1.5)],
         *[("costs", value) for value in ({"\ud800": 1}, {1: 1}, dict.fromkeys(map(str, range(65)), 1), 5)],
+        *[("at_least", value) for value in (-1, 2, 2**64, 0.5, None)],
         *[("request_id", value) for value in ("i" * 65, "\ud800", None)],
     ],
 )

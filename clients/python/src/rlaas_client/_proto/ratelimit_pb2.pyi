@@ -417,12 +417,14 @@ class PartMatcher(_message.Message):
     def __init__(self, part: _Optional[str] = ..., any_of: _Optional[_Iterable[str]] = ...) -> None: ...
 
 class RuleOverride(_message.Message):
-    __slots__ = ("matchers", "grant")
+    __slots__ = ("matchers", "grant", "headroom_ppm")
     MATCHERS_FIELD_NUMBER: _ClassVar[int]
     GRANT_FIELD_NUMBER: _ClassVar[int]
+    HEADROOM_PPM_FIELD_NUMBER: _ClassVar[int]
     matchers: _containers.RepeatedCompositeFieldContainer[PartMatcher]
     grant: Grant
-    def __init__(self, matchers: _Optional[_Iterable[_Union[PartMatcher, _Mapping]]] = ..., grant: _Optional[_Union[Grant, _Mapping]] = ...) -> None: ...
+    headroom_ppm: int
+    def __init__(self, matchers: _Optional[_Iterable[_Union[PartMatcher, _Mapping]]] = ..., grant: _Optional[_Union[Grant, _Mapping]] = ..., headroom_ppm: _Optional[int] = ...) -> None: ...
 
 class Grant(_message.Message):
     __slots__ = ("limit", "unlimited", "banned", "burst")
