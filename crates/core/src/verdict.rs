@@ -255,7 +255,9 @@ impl RuleDecision {
         let remaining = hit.remaining(&result.reply);
         let remaining = match hit.headroom {
             None => remaining,
-            Some(share) => remaining.saturating_sub(left_to_others(share, rule, hit, result)).max(0),
+            Some(share) => {
+                remaining.saturating_sub(left_to_others(share, rule, hit, result)).max(0)
+            }
         };
         Self {
             index: hit.rule,

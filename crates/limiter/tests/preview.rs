@@ -88,7 +88,9 @@ fn rule(name: String) -> impl Strategy<Value = Rule> {
                 name: name.as_str().into(),
                 matcher,
                 grant,
-                overrides: overrides.map(|(matcher, grant)| Override::new(matcher, grant)).collect(),
+                overrides: overrides
+                    .map(|(matcher, grant)| Override::new(matcher, grant))
+                    .collect(),
                 mode: if is_shadow { Mode::Shadow } else { Mode::Enforced },
                 key_by: match key_by {
                     0 => vec![Part::UserId],

@@ -17,3 +17,4 @@ mod slots;
 pub(crate) mod tls;
 mod unix_sockets;
 mod unmatched;
+mod what_is_there;

@@ -1,4 +1,4 @@
-//! Random histories of requests that take what is there, on both stores. A third limiter in memory has plain rules,
+//! Random histories of requests that take what is there, and of such that leave units to others, on both stores. A third limiter in memory has plain rules,
 //! and is asked step by step for what the specification says in one: all answers are equal.
 
 use std::fmt::Debug;
@@ -33,6 +33,8 @@ struct BudgetRule {
     /// Units of the user [`BY_FILE`].
     by_file: Option<u64>,
     share_ppm: Option<u32>,
+    /// What requests of a batch leave to others.
+    headroom_ppm: Option<u32>,
     own_cost: Option<u32>,
     holds: bool,
     /// Other fields.
@@ -63,6 +65,7 @@ struct Wanted {
     user: u8,
     cost: u32,
     at_least: u32,
+    is_batch: bool,
     dry_run: bool,
     seconds: Option<u64>,
 }
@@ -85,12 +88,17 @@ impl BudgetRule {
     fn spec(&self, index: usize, overridable: bool, is_plain: bool) -> RuleSpec {
         let Self { algorithm, units, burst, more, .. } = self;
         let burst = burst.map_or(String::new(), |burst| format!(", burst: {burst}"));
-        let share = self.share_ppm.filter(|_| !is_plain).map_or(String::new(), |ppm| {
-            format!(", hold-share: {}.{:04}%", ppm / 10_000, ppm % 10_000)
+        let percent = |ppm: u32| format!("{}.{:04}%", ppm / 10_000, ppm % 10_000);
+        let share = self.share_ppm.filter(|_| !is_plain);
+        let share = share.map_or(String::new(), |ppm| format!(", hold-share: {}", percent(ppm)));
+        let by_file = self.by_file;
+        let by_file =
+            by_file.map(|units| format!("{{match: {{user-id: '{BY_FILE}'}}, limit: {units}}}"));
+        let headroom = self.headroom_ppm.filter(|_| !is_plain).map(|ppm| {
+            format!("{{match: {{attributes: {{tier: batch}}}}, headroom: {}}}", percent(ppm))
         });
-        let by_file = self.by_file.map_or(String::new(), |units| {
-            format!(", overrides: [{{match: {{user-id: '{BY_FILE}'}}, limit: {units}}}]")
-        });
+        let overrides: Vec<String> = by_file.into_iter().chain(headroom).collect();
+        let by_file = format!(", overrides: [{}]", overrides.join(", "));
         let own = self.own_cost.map_or(String::new(), |cost| format!(", cost: {cost}"));
         let near = if self.algorithm().has_slots() { "" } else { ", near-limit: 0.8" };
         let text = format!(
@@ -113,6 +121,12 @@ impl BudgetRule {
     /// Returns `true` if a request takes its own cost from the rule.
     fn takes_cost(&self) -> bool {
         self.own_cost.is_none() && !self.algorithm().has_slots()
+    }
+
+    /// Returns what a request leaves to others.
+    fn left_to_others(&self, wanted: Wanted, at_once: u64) -> u64 {
+        let share = self.headroom_ppm.filter(|_| wanted.is_batch).map_or(0, u128::from);
+        u64::try_from(u128::from(at_once) * share / 1_000_000).expect("a part")
     }
 
     /// Returns the most that a reservation holds.
@@ -153,11 +167,12 @@ fn rule() -> impl Strategy<Value = BudgetRule> {
     let all = (
         prop::sample::select(algorithms.to_vec()),
         numbers,
-        prop::option::weighted(0.6, part()),
+        (prop::option::weighted(0.6, part()), prop::option::weighted(0.6, part())),
         prop::bool::weighted(0.7),
         (modes.clone(), debts, windows, kept),
     );
-    let rates = all.prop_map(|(algorithm, numbers, share_ppm, holds, others)| {
+    let rates = all.prop_map(|(algorithm, numbers, shares, holds, others)| {
+        let (share_ppm, headroom_ppm) = shares;
         let ((units, burst, by_file, own_cost), (mode, debt, window, kept)) = (numbers, others);
         let is_window = algorithm == "fixed-window";
         let window = if is_window { window } else { ", window: 60s" };
@@ -171,27 +186,33 @@ fn rule() -> impl Strategy<Value = BudgetRule> {
             burst: burst.filter(|_| has_burst),
             by_file,
             share_ppm: share_ppm.filter(|_| holds),
+            headroom_ppm,
             own_cost,
             holds,
             more: format!("{window}{holding}{mode}{kept}"),
         }
     });
-    let slots = (1..=4_u64, modes.clone()).prop_map(|(units, mode)| BudgetRule {
+    let headroom = || prop::option::weighted(0.5, part());
+    let slots = (1..=9_u64, modes.clone(), headroom());
+    let slots = slots.prop_map(|(units, mode, headroom_ppm)| BudgetRule {
         algorithm: "concurrency",
         units,
         burst: None,
         by_file: None,
         share_ppm: None,
+        headroom_ppm,
         own_cost: None,
         holds: true,
         more: format!(", hold: 90s{mode}"),
     });
-    let logs = (units, modes, own_cost()).prop_map(|(units, mode, own_cost)| BudgetRule {
+    let logs = (units, modes, own_cost(), headroom());
+    let logs = logs.prop_map(|(units, mode, own_cost, headroom_ppm)| BudgetRule {
         algorithm: "sliding-window-log",
         units: units.min(300),
         burst: None,
         by_file: None,
         share_ppm: None,
+        headroom_ppm,
         own_cost,
         holds: false,
         more: format!(", window: 60s{mode}"),
@@ -199,14 +220,29 @@ fn rule() -> impl Strategy<Value = BudgetRule> {
     prop_oneof![6 => rates, 1 => slots, 1 => logs]
 }
 
+/// Returns a rule that is always enforced, so that the default rule does not apply.
+fn wide() -> BudgetRule {
+    BudgetRule {
+        algorithm: "gcra",
+        units: Limit::MAX_UNITS,
+        burst: None,
+        by_file: None,
+        share_ppm: None,
+        headroom_ppm: None,
+        own_cost: None,
+        holds: false,
+        more: ", window: 60s".to_owned(),
+    }
+}
+
 fn wanted() -> impl Strategy<Value = Wanted> {
     let cost = prop_oneof![6 => 0..=12_u32, 4 => 0..=100_u32, 1 => Just(u32::MAX)];
     let at_least = prop_oneof![2 => Just(0_u32), 4 => 1..=3_u32, 2 => 1..=20_u32];
     let seconds = prop::option::of(1..=100_u64);
-    let all = (0..=2_u8, cost, at_least, prop::bool::weighted(0.1), seconds);
-    all.prop_map(|(user, cost, at_least, dry_run, seconds)| {
+    let all = (0..=2_u8, cost, at_least, any::<bool>(), prop::bool::weighted(0.1), seconds);
+    all.prop_map(|(user, cost, at_least, is_batch, dry_run, seconds)| {
         let at_least = at_least.min(cost);
-        Wanted { user, cost, at_least, dry_run, seconds }
+        Wanted { user, cost, at_least, is_batch, dry_run, seconds }
     })
 }
 
@@ -236,8 +272,12 @@ pub(super) fn case_of_budgets() -> impl Strategy<Value = BudgetCase> {
         1 => -STEP_BACK.cast_signed()..=0,
     ];
     let acts = prop::collection::vec((micros, act()), 1..=40);
-    (prop::collection::vec(rule(), 1..=4), any::<bool>(), acts)
-        .prop_map(|(rules, overridable, acts)| BudgetCase { rules, overridable, acts })
+    (prop::collection::vec(rule(), 1..=4), any::<bool>(), acts).prop_map(
+        |(mut rules, overridable, acts)| {
+            rules.push(wide());
+            BudgetCase { rules, overridable, acts }
+        },
+    )
 }
 
 /// The limiters: on memory, on Redis, and the one with plain rules.
@@ -294,7 +334,7 @@ pub(super) async fn run(
         if micros < 0 {
             // Memory does not note the time of a call that finds no reservation.
             let (user, cost, at_least, dry_run, seconds) = (0, 0, 0, false, None);
-            let look = Wanted { user, cost, at_least, dry_run, seconds };
+            let look = Wanted { user, cost, at_least, is_batch: false, dry_run, seconds };
             limiters.take(Act::Request(look)).await?;
         }
         let now = now.checked_add_signed(micros).expect("a time");
@@ -367,7 +407,7 @@ impl Limiters {
                 self.change(user, &KeyChange::Refund(Cost::new(units))).await;
             }
             Act::Limit { which, units } => {
-                let rule = which.index(self.case.rules.len());
+                let rule = which.index(self.case.rules.len() - 1);
                 self.case.rules[rule].units = units;
                 let rules = [false, false, true].map(|is_plain| self.case.rules(is_plain));
                 for (service, rules) in self.services.iter().zip(rules) {
@@ -396,7 +436,8 @@ impl Limiters {
             _ => wanted,
         };
         let name = wanted.user.to_string();
-        let request = Request::user(&name).cost(wanted.cost);
+        let tier: &[(&str, &str)] = if wanted.is_batch { &[("tier", "batch")] } else { &[] };
+        let request = Request::user(&name).cost(wanted.cost).attributes(tier);
         let request = if wanted.dry_run { request.dry_run() } else { request };
         let request = request.build().expect("a request").with_at_least(wanted.at_least.into());
         let request = request.expect("at most the cost");
@@ -444,8 +485,15 @@ impl Limiters {
             rule.most_held(at_once[at]).filter(|_| is_reserve).map_or(cost, |most| cost.min(most))
         };
         let least = if wanted.at_least > 0 { wanted.at_least } else { wanted.cost };
-        let firsts = (0..rules.len()).map(|at| units_for(at, least.into())).collect();
-        let first = self.dry(wanted, firsts).await;
+        let kept = |at: usize| rules[at].left_to_others(wanted, at_once[at]);
+        // Returns what a rule decides on for the fewest units, beside what is left to others.
+        let first_units = |at: usize| match units_for(at, least.into()) {
+            0 => 0,
+            units => units + kept(at),
+        };
+        let first = self.dry(wanted, (0..rules.len()).map(first_units).collect()).await;
+        let alone = (0..rules.len()).map(|at| units_for(at, least.into())).collect();
+        let alone = self.dry(wanted, alone).await;
         let looks = self.dry(wanted, vec![0; rules.len()]).await;
         let has_at_least = wanted.at_least > 0;
         let is_allowed = first.is_allowed();
@@ -454,7 +502,8 @@ impl Limiters {
             let decided = &looks.decisions[at];
             decided.remaining().map(|left| {
                 let most = decided.algorithm.max_cost().into();
-                u64::try_from(left).unwrap_or_default().min(most)
+                let left = u64::try_from(left).unwrap_or_default();
+                left.saturating_sub(kept(at)).min(most)
             })
         };
         let mut units = u64::from(wanted.cost);
@@ -472,9 +521,15 @@ impl Limiters {
             let allows = decided.decision.is_allowed();
             match (allows, is_allowed) {
                 // It counts as an attempt.
-                (false, _) if !has_at_least && !rule.holds => units_for(at, wanted.cost.into()),
+                (false, _)
+                    if !has_at_least
+                        && !rule.holds
+                        && !alone.decisions[at].decision.is_allowed() =>
+                {
+                    units_for(at, wanted.cost.into())
+                }
                 // Denied in shadow, and not held.
-                (false, true) if rule.holds && is_reserve => units_for(at, least.into()),
+                (false, true) if rule.holds && is_reserve => first_units(at),
                 (false, _) | (true, false) => 0,
                 (true, true) if !rule.takes_cost() || !has_at_least => {
                     units_for(at, wanted.cost.into())
@@ -487,14 +542,18 @@ impl Limiters {
         });
         let costs = costs.collect();
         let seconds = wanted.seconds.filter(|_| is_allowed);
-        let Reserved { verdict, reservation } = if wanted.dry_run {
+        let Reserved { verdict, reservation } = if wanted.dry_run || wanted.cost == 0 {
             Reserved { verdict: looks, reservation: None }
         } else {
             let wanted = Wanted { at_least: 0, ..wanted };
             named(wanted, costs, async |request| ask(twin, request, seconds).await).await
         };
-        let decisions = first.decisions.iter().zip(&verdict.decisions).map(|(first, real)| {
-            let decision = Decision { outcome: first.decision.outcome, ..real.decision };
+        let decided = first.decisions.iter().zip(&verdict.decisions).enumerate();
+        let decisions = decided.map(|(at, (first, real))| {
+            let mut decision = Decision { outcome: first.decision.outcome, ..real.decision };
+            if rules[at].headroom_ppm.is_some() && wanted.is_batch && real.remaining().is_some() {
+                decision.remaining = (decision.remaining - kept(at).cast_signed()).max(0);
+            }
             RuleDecision { decision, is_held: first.is_held, ..real.clone() }
         });
         let decisions: Vec<RuleDecision> = decisions.collect();

@@ -14,6 +14,7 @@ mod ids;
 mod kept_limits;
 pub(crate) mod model;
 mod own_limits;
+mod remembered;
 mod simulated;
 mod stores;
 
@@ -183,6 +184,18 @@ fn requests_take_what_is_there_in_one_step() {
     });
     eprintln!("{} requests took less than their cost", cut.get());
     assert!(cut.get() >= 200 || std::env::var_os("DIFFERENTIAL_CASES").is_some());
+}
+
+#[test]
+fn remembered_denials_are_those_of_the_store() {
+    let hits = Cell::new(0);
+    let case = remembered::case_of_remembered();
+    run_cases("remembered", case, 200, &async |case: remembered::RememberedCase, server| {
+        hits.set(hits.get() + remembered::run(case, server).await?);
+        Ok(())
+    });
+    eprintln!("{} denials were remembered", hits.get());
+    assert!(hits.get() >= 50 || std::env::var_os("DIFFERENTIAL_CASES").is_some());
 }
 
 /// Histories for each algorithm and policy, and for each test of changes.

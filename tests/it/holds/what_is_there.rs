@@ -1,6 +1,8 @@
 //! `at_least`: a request takes, or holds, what is there, over all rules in one step.
 
-use rlaas_limiter::rules::{Costs, Mode, Request, Share};
+use rlaas_limiter::rules::{
+    Costs, Matcher, Mode, Override, Part, Pattern, Request, Share, TextPattern,
+};
 use std::sync::atomic::{AtomicU64, Ordering};
 
 use rlaas_limiter::observer::{DecidedRequest, ProjectObserver};
@@ -195,13 +197,72 @@ async fn a_request_id_repeats_what_was_taken() {
         assert_eq!(left(&check(&service, &look).await), [70, 1_000], "{name}");
     }
     // A reservation says what it has held, where that is less than what holds at most; or the cost.
-    for (limit, expected) in [(1_000, 100), (15_000, 100), (40, 40)] {
-        let rule = holding(named("b", Algorithm::Gcra, limit), Some(1_000_000));
+    for (used, expected) in [(0, 100), (10, 30)] {
+        let rule = holding(named("b", Algorithm::Gcra, 40), Some(1_000_000));
         for service in services(&[rule], &server) {
+            let other = Request::user("alice").cost(used).build().expect("a request");
+            check(&service, &other).await;
             for replayed in [false, true] {
                 let reserved = reserve(&service, &wanted(10, "one")).await.verdict;
                 assert_eq!((reserved.taken, reserved.replayed), (Some(expected), replayed));
             }
         }
+    }
+}
+
+/// Returns a rule that leaves so much to others, for every request of a batch.
+fn with_headroom(rule: Rule, ppm: u32) -> Rule {
+    let batch = Pattern::OneOf(vec![TextPattern::Exact("batch".to_owned())]);
+    let matcher = Matcher { patterns: vec![(Part::Attribute("tier".into()), batch)] };
+    let headroom = Share::new(ppm);
+    Rule { overrides: vec![Override { matcher, grant: None, headroom }], ..rule }
+}
+
+fn of_batch(cost: u32) -> Request<'static> {
+    let tier: &[(&str, &str)] = &[("tier", "batch")];
+    Request::user("alice").cost(cost).attributes(tier).build().expect("a request")
+}
+
+#[tokio::test]
+async fn a_log_leaves_more_than_a_request_may_take() {
+    let server = Arc::new(RedisServer::start());
+    let log = with_headroom(named("a", Algorithm::SlidingWindowLog, 20_000), 600_000);
+    for service in services(&[log], &server) {
+        let name = service.limiter.store().name();
+        let first = check(&service, &of_batch(5_000)).await;
+        assert_eq!((first.is_allowed(), left(&first)), (true, vec![3_000]), "{name}");
+        let denied = check(&service, &of_batch(3_001)).await;
+        assert!(matches!(denied.deciding().decision.outcome, Outcome::Denied { .. }), "{name}");
+        let never = check(&service, &of_batch(8_001)).await;
+        assert_eq!(never.deciding().decision.outcome, Outcome::Impossible, "{name}");
+        let most = of_batch(10_000).with_at_least(1).expect("a request");
+        assert_eq!(check(&service, &most).await.taken, Some(3_000), "{name}");
+        let people = Request::user("alice").cost(10_000).build().expect("a request");
+        assert_eq!(left(&check(&service, &people).await), [2_000], "{name}");
+    }
+}
+
+#[tokio::test]
+async fn slots_are_kept_for_others() {
+    let server = Arc::new(RedisServer::start());
+    let limit = Limit::new(20, Micros::from_secs(60)).expect("a limit");
+    let holds = Some(HoldTerms { longest: LONG, most: 20, share: None });
+    let slots = Rule {
+        name: "a".into(),
+        holds,
+        cost: Some(Cost::ONE),
+        ..Rule::new_default(Algorithm::Concurrency, limit)
+    };
+    let slots = with_headroom(slots, 100_000);
+    for service in services(&[slots], &server) {
+        let name = service.limiter.store().name();
+        for slot in 1..=18_i64 {
+            let reserved = reserve(&service, &of_batch(1)).await.verdict;
+            assert_eq!((reserved.is_allowed(), left(&reserved)), (true, vec![18 - slot]), "{name}");
+        }
+        let denied = reserve(&service, &of_batch(1)).await.verdict;
+        assert_eq!((denied.is_allowed(), denied.deciding().is_held), (false, true), "{name}");
+        let people = Request::user("alice").build().expect("a request");
+        assert_eq!(left(&reserve(&service, &people).await.verdict), [1], "{name}");
     }
 }

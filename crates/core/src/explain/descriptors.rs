@@ -64,7 +64,12 @@ impl RuleSet {
                 let applies = match planned {
                     Some((at, hit)) => {
                         let cost = units_taken(hit);
-                        Applies::Yes(AppliedRule { hit: at, cost, rule_override: None, headroom: None })
+                        Applies::Yes(AppliedRule {
+                            hit: at,
+                            cost,
+                            rule_override: None,
+                            headroom: None,
+                        })
                     }
                     None if self.rule(rule).mode == Mode::Off => Applies::Off,
                     None => Applies::Replaced,

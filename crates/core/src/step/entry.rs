@@ -17,7 +17,11 @@ pub(super) struct Entry<'h, S> {
 impl<S: Slot> Entry<'_, S> {
     pub(super) fn decide(&self, cost: Cost) -> Decision {
         let kept = self.left_to_others();
-        if kept == 0 || cost == Cost::NONE { self.decide_on(cost) } else { self.decide_beside(kept, cost) }
+        if kept == 0 || cost == Cost::NONE {
+            self.decide_on(cost)
+        } else {
+            self.decide_beside(kept, cost)
+        }
     }
 
     /// Returns the units that the request leaves to others.
@@ -33,14 +37,17 @@ impl<S: Slot> Entry<'_, S> {
             // A log has most units of a request, and counts as one of fewer units does.
             Some(units) if self.hit.algorithm == Algorithm::SlidingWindowLog => {
                 let fewer = Limit::new(units, self.limit.windows());
-                let decide = |limit| self.hit.algorithm.decide(&self.state(), &limit, self.slot.now(), cost);
+                let decide =
+                    |limit| self.hit.algorithm.decide(&self.state(), &limit, self.slot.now(), cost);
                 fewer.map_or(Outcome::Impossible, |limit| decide(limit).outcome)
             }
             _ => self.decide_on(Cost::total(cost.units() + kept)).outcome,
         };
         match outcome {
             Outcome::Allowed => own,
-            denied if own.is_allowed() => Decision { outcome: denied, ..self.decide_on(Cost::NONE) },
+            denied if own.is_allowed() => {
+                Decision { outcome: denied, ..self.decide_on(Cost::NONE) }
+            }
             outcome => Decision { outcome, ..own },
         }
     }

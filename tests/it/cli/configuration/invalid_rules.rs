@@ -42,11 +42,15 @@ fn invalid_rules_are_rejected_by_key() {
         (with(", overrides: [{limit: 5}]"), "rules[0].overrides[0].match: missing"),
         (
             with(", overrides: [{match: {user_id: a}}]"),
-            "rules[0].overrides[0].limit: give either limit or unlimited: true",
+            "rules[0].overrides[0].limit: give either limit or unlimited: true, or headroom alone",
         ),
         (
             with(", overrides: [{match: {user_id: a}, limit: 5, unlimited: true}]"),
             "rules[0].overrides[0].limit: give either",
+        ),
+        (
+            with(", overrides: [{match: {user_id: a}, headroom: 0.5%}]"),
+            "rules[0].overrides[0].headroom: must be 1% to 100%, such as 20%",
         ),
         (
             with(", overrides: [{match: {user_id: a}, limit: 100001}]"),

@@ -369,7 +369,8 @@ impl RuleSpec {
         let (on_store_failure, breaker_opens) = failure?;
         let (rate, mut grant) = (rate?, grant?);
         if later.is_some() {
-            let grants = overrides.iter_mut().filter_map(|other: &mut Override| other.grant.as_mut());
+            let grants =
+                overrides.iter_mut().filter_map(|other: &mut Override| other.grant.as_mut());
             let grants = grants.chain([&mut grant]);
             for limit in grants.filter_map(Grant::limit_mut) {
                 *limit = rate.algorithm.with_debt(*limit, max_debt);
@@ -624,7 +625,8 @@ impl OverrideSpec {
         let unlimited = problems.read("unlimited", self.unlimited, BOOLEAN);
         let limit = problems.whole("limit", self.limit, UNITS);
         let burst = problems.whole("burst", self.burst, rate::BURST);
-        let headroom = problems.check("headroom", &self.headroom, rate::PERCENTAGE, rate::is_percentage);
+        let headroom =
+            problems.check("headroom", &self.headroom, rate::PERCENTAGE, rate::is_percentage);
         let headroom = headroom.ok()?.map(|Percentage(share)| *share);
         let grant = match (unlimited.ok()?.unwrap_or(false), limit.ok()?) {
             (true, None) => Some(Grant::Unlimited),

@@ -394,7 +394,8 @@ mod tests {
     fn exception() -> impl Strategy<Value = OverrideSpec> {
         let shares = (1..=Share::WHOLE).prop_map(|part| Share::new(part).expect("a share"));
         let shares = field(shares.prop_map(Percentage));
-        let parts = (matcher(), field(any::<bool>()), field(any::<u64>()), field(any::<u64>()), shares);
+        let parts =
+            (matcher(), field(any::<bool>()), field(any::<u64>()), field(any::<u64>()), shares);
         parts.prop_map(|(matcher, unlimited, limit, burst, headroom)| OverrideSpec {
             matcher,
             unlimited,

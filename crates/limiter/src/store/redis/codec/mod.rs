@@ -43,7 +43,8 @@ fn is_plain_hit(hit: &StoreHit<'_>) -> bool {
 
 /// Returns `true` if the hit is decided on more than its cost.
 fn leaves_units(hit: &StoreHit<'_>) -> bool {
-    hit.headroom.is_some() && matches!(hit.action, Action::Take(_) | Action::Peek(_) | Action::Hold(_))
+    hit.headroom.is_some()
+        && matches!(hit.action, Action::Take(_) | Action::Peek(_) | Action::Hold(_))
 }
 
 /// Returns the policy for changes of the limit. Only limits are kept.

@@ -7,7 +7,9 @@ use smallvec::SmallVec;
 
 use super::keys::KeyFormat;
 use super::scripts::{FIRST_USE_NAME, ScriptId};
-use super::{HitFields, NONE, RefundFields, is_plain, leaves_units, max_debt, policy, write_number};
+use super::{
+    HitFields, NONE, RefundFields, is_plain, leaves_units, max_debt, policy, write_number,
+};
 use crate::algorithm::{Algorithm, Cost, Limit, OnChange, Window, window_index};
 use crate::clock::{Micros, Timestamp};
 use crate::control::{KeyGrant, LimitFrame, OverrideKind};
