@@ -103,7 +103,7 @@ async fn more_than_the_cost_is_invalid_wherever_it_is_sent() {
 
 #[tokio::test]
 async fn rules_in_several_slots_are_refused() {
-    let cluster = RedisCluster::start();
+    let cluster = RedisCluster::start(3, 0).await;
     let dir = TempDir::new();
     let rules = "rules:\n  - {name: user, algorithm: gcra, limit: 9, window: 1h}\n  - {name: all, \
                  key-by: [resource], algorithm: gcra, limit: 9, window: 1h, match: {resource: /all}}\n";

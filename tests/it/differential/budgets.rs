@@ -274,6 +274,14 @@ pub(super) fn case_of_budgets() -> impl Strategy<Value = BudgetCase> {
     let acts = prop::collection::vec((micros, act()), 1..=40);
     (prop::collection::vec(rule(), 1..=4), any::<bool>(), acts).prop_map(
         |(mut rules, overridable, acts)| {
+            // A key that an override decides would be changed after it has ended.
+            let without_kept = |rule: &mut BudgetRule| {
+                let kept = rule.more.find(", on-change").unwrap_or(rule.more.len());
+                rule.more.truncate(kept);
+            };
+            if overridable {
+                rules.iter_mut().for_each(without_kept);
+            }
             rules.push(wide());
             BudgetCase { rules, overridable, acts }
         },
@@ -412,6 +420,10 @@ impl Limiters {
                 let rules = [false, false, true].map(|is_plain| self.case.rules(is_plain));
                 for (service, rules) in self.services.iter().zip(rules) {
                     service.limiter.replace_rules(rules);
+                }
+                // What changes the keys: a denial does so in one step, but not in several.
+                for user in 0..=2 {
+                    self.change(user, &KeyChange::Refund(Cost::ONE)).await;
                 }
             }
         }
