@@ -84,9 +84,10 @@ end
 -- STREAM: appends an entry, unless there is the mark KEYS[2]. Arguments: maximum number of entries, content, the
 -- end of the mark in ms since the epoch. Result: 1, or 0 if there was one.
 function operations.append_once(key, most, content, ends)
-  if call('GET', KEYS[2]) then return { 0 } end
+  local mark = KEYS[2]
+  if call('GET', mark) then return { 0 } end
   add(key, most, '*', content)
-  call('SET', KEYS[2], '1', 'PXAT', ends)
+  call('SET', mark, '1', 'PXAT', ends)
   return { 1 }
 end
 

@@ -30,6 +30,8 @@ fn lua_scripts_use_only_declared_keys_and_redis_time() {
         "units_key",
         // The log of a project, in `lua/fleet.lua`.
         "project",
+        // That an entry of a log was appended, there too.
+        "mark",
     ];
     // Functions that run the command which they are given. A channel is no key.
     const RUNNERS: &[&str] = &["redis.call(", "redis.pcall(", " read(", " call(", " try("];

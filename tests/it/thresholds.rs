@@ -30,7 +30,7 @@ rules:
 ";
 
 /// What tests look at: rule, user, part in percent, count, limit.
-type Told = (String, String, u32, u64, i64);
+type Shown = (String, String, u32, u64, i64);
 
 async fn events(server: &Rlaas, project: &str) -> Vec<proto::ThresholdEvent> {
     let mut admin = AdminServiceClient::new(server.channel().await);
@@ -48,23 +48,23 @@ async fn events(server: &Rlaas, project: &str) -> Vec<proto::ThresholdEvent> {
     }
 }
 
-fn told(events: &[proto::ThresholdEvent]) -> Vec<Told> {
-    let told = events.iter().map(|event| {
+fn shown(events: &[proto::ThresholdEvent]) -> Vec<Shown> {
+    let all = events.iter().map(|event| {
         let user = event.key.as_ref().map(|key| key.parts[0].value().to_owned());
         let part = event.threshold_ppm / 10_000;
         (event.rule.clone(), user.unwrap_or_default(), part, event.count, event.limit)
     });
-    told.collect()
+    all.collect()
 }
 
-async fn are_told(server: &Rlaas, expected: &[(&str, &str, u32, u64, i64)]) {
-    let expected: Vec<Told> = expected
+async fn are_listed(server: &Rlaas, expected: &[(&str, &str, u32, u64, i64)]) {
+    let expected: Vec<Shown> = expected
         .iter()
         .map(|(rule, user, part, count, limit)| {
             ((*rule).to_owned(), (*user).to_owned(), *part, *count, *limit)
         })
         .collect();
-    eventually("the events", SOON, async || told(&events(server, "").await) == expected).await;
+    eventually("the events", SOON, async || shown(&events(server, "").await) == expected).await;
 }
 
 async fn take(client: &mut Client, user: &str, resource: &str, cost: u64) -> bool {
@@ -81,7 +81,7 @@ async fn every_use_tells_once(server: &Rlaas) {
     // The rule in shadow mode denies 7 of 4, and counts nothing.
     assert!(take(&mut client, "ann", "/one", 1).await);
     expected.push(("month", "ann", 75, 8, 10));
-    are_told(server, &expected).await;
+    are_listed(server, &expected).await;
     // Given back and taken again: told already. In shadow mode 1 + 1 of 4 are half.
     let refund = proto::RefundRequest {
         selector: Some(proto::Selector {
@@ -100,7 +100,7 @@ async fn every_use_tells_once(server: &Rlaas) {
     assert!(take(&mut client, "ann", "/one", 1).await);
     expected.push(("trial", "ann", 50, 2, 4));
     assert!(take(&mut client, "ann", "/one", 2).await);
-    are_told(server, &expected).await;
+    are_listed(server, &expected).await;
     // What is held is not used; what is settled is.
     let mut reservations = ReservationServiceClient::new(server.channel().await);
     let asked =
@@ -110,12 +110,12 @@ async fn every_use_tells_once(server: &Rlaas) {
     assert!(reserved.verdict.as_ref().is_some_and(|verdict| verdict.allowed), "{reserved:?}");
     assert!(take(&mut client, "bea", "/turn", 2).await);
     expected.push(("turn", "bea", 50, 2, 4));
-    are_told(server, &expected).await;
+    are_listed(server, &expected).await;
     let commit =
         decisions::CommitRequest { reservation_id: reserved.reservation_id, ..Default::default() };
     reservations.commit(commit).await.expect("a settlement");
     expected.push(("month", "ann", 100, 10, 10));
-    are_told(server, &expected).await;
+    are_listed(server, &expected).await;
     // Another limit in force has thresholds of its own.
     let raise = r#"{"selector": {"rule": "month", "request": {"userId": "ann", "resource": "/one"}},
         "grant": {"limit": "12"}, "ttl": "3600s", "reason": "a test", "requestId": "raise"}"#;
@@ -124,7 +124,7 @@ async fn every_use_tells_once(server: &Rlaas) {
     assert!(take(&mut client, "ann", "/one", 2).await);
     expected.push(("month", "ann", 100, 12, 12));
     // Shadow: 1, 1 and 2 of 4 fit, the last 2 do not.
-    are_told(server, &expected).await;
+    are_listed(server, &expected).await;
     let all = events(server, "").await;
     assert_eq!(all.iter().map(|event| event.shadow).filter(|shadow| *shadow).count(), 1);
     let ids: BTreeSet<&str> = all.iter().map(|event| &*event.id).collect();
@@ -244,7 +244,7 @@ async fn instances_tell_each_threshold_once_while_redis_and_one_of_them_are_kill
     let lost = async || survivor.metric("rlaas_threshold_events_lost_total").await.unwrap_or(0.0);
     eventually("the events are in the log", SOON, async || {
         let before = events_seen.len();
-        events_seen = told(&events(&survivor, "").await);
+        events_seen = shown(&events(&survivor, "").await);
         before == events_seen.len() && before > USERS
     })
     .await;
@@ -305,13 +305,13 @@ async fn step_that_is_undone_tells_what_stays_in_a_cluster() {
     }
     assert_eq!(counts.values().sum::<i64>(), 200, "{counts:?}");
     eventually("what stays is told", SOON, async || {
-        let events = told(&events(&server, "").await);
+        let events = shown(&events(&server, "").await);
         let unique: BTreeSet<_> =
             events.iter().map(|(_, user, part, ..)| (user.clone(), *part)).collect();
         assert_eq!(unique.len(), events.len(), "{events:?}");
         counts.iter().all(|(user, count)| {
-            let is_told = |part| unique.contains(&(user.clone(), part));
-            (*count < 25 || is_told(50)) && (*count < 50 || is_told(100))
+            let is_listed = |part| unique.contains(&(user.clone(), part));
+            (*count < 25 || is_listed(50)) && (*count < 50 || is_listed(100))
         })
     })
     .await;
@@ -377,8 +377,8 @@ async fn flood_of_one_project_costs_no_other_one() {
         let listed = admin.list_threshold_events(request.clone()).await.expect("a list");
         let listed = listed.into_inner();
         assert_eq!(listed.dropped, dropped);
-        let told = server.metric_sum("rlaas_threshold_events_total", &["other"]).await;
-        told + dropped == 1_604 && listed.events.len() == 1_000.min(1_600 - dropped as usize)
+        let listed_ever = server.metric_sum("rlaas_threshold_events_total", &["other"]).await;
+        listed_ever + dropped == 1_604 && listed.events.len() == 1_000.min(1_600 - dropped as usize)
     })
     .await;
 }

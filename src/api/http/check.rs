@@ -194,6 +194,7 @@ mod tests {
             dry_run: true,
             request_id: "7".to_owned(),
             costs: HashMap::from([("tokens".to_owned(), 100)]),
+            at_least: 0,
         };
         for cost in ["100", "\"100\"", "1e2", "\"1e2\"", "100.0"] {
             for (user_id, dry_run, request_id) in

@@ -111,6 +111,7 @@ fn exception() -> impl Strategy<Value = OverrideSpec> {
         unlimited,
         limit,
         burst,
+        headroom: Field::Unset,
     })
 }
 

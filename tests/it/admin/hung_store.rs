@@ -73,7 +73,12 @@ fn request(name: &str) -> Value {
             json!({"projectId": "-"})
         }
         "ListInstances" | "ListProjects" => json!({}),
-        "GetProject" | "DeleteProject" | "ListKeys" | "ListRules" | "ListRevisions"
+        "GetProject"
+        | "DeleteProject"
+        | "ListKeys"
+        | "ListRules"
+        | "ListRevisions"
+        | "ListThresholdEvents"
         | "GetRevision" => json!({"projectId": "shop"}),
         name => panic!("no request for {name}"),
     }

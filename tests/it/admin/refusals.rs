@@ -40,6 +40,7 @@ ExplainDescriptors {"domain":"shop","descriptors":[{"entries":[{"key":"a","value
 ListAudit {"projectId":"shop","pageSize":9,"pageToken":"9-0.9-0","target":"pay","actor":"root","since":"2026-01-01T00:00:00Z","until":"2026-01-02T00:00:00Z"}
 ListAudit {"selector":{"request":{"userId":"alice"}}}
 ListInstances {"pageSize":9,"pageToken":"a"}
+ListThresholdEvents {"projectId":"shop","after":"9-0","wait":"1s","pageSize":9}
 TopKeys {"projectId":"","rule":"pay","window":"900s","maxKeys":9,"withState":true}
 WatchDecisions {"projectId":"","rule":"pay","outcomes":["OUTCOME_ALLOWED"],"userId":"alice","samplePpm":1000000}
 SetMode {"projectId":"shop","rule":"login","mode":"RULE_MODE_SHADOW","ttl":"60s","reason":"test","requestId":"mode"}

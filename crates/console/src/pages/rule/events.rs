@@ -27,7 +27,7 @@ pub(super) async fn read(visitor: &Visitor, project: &str, rule: &str) -> Vec<Th
 
 impl RulePage {
     /// Shows the events; nothing of rules without `notify-at`.
-    pub(super) fn told(&self) -> Markup {
+    pub(super) fn reached(&self) -> Markup {
         let table = Table::<ThresholdEvent>::new("events", "The last events, newest first")
             .cards()
             .text("Time", |event| html! { (time(event.time.as_ref())) })

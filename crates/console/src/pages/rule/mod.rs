@@ -191,7 +191,7 @@ impl RulePage {
                     }
                 } @else { (self.numbers.chart()) }
                 (changes_line(&self.changes, &self.audit()))
-                (self.told())
+                (self.reached())
                 (self.top())
             }
             (chart::script())
