@@ -1768,6 +1768,10 @@ type Rule struct {
 	// the grant in force, rounded down, at least one unit; in ppm: 10,000 to 1,000,000. A larger cost is held by as
 	// many, decided on them alone, and charged in full by Commit. Unset: all of the cost.
 	HoldSharePpm uint32 `protobuf:"varint,32,opt,name=hold_share_ppm,json=holdSharePpm,proto3" json:"hold_share_ppm,omitempty"`
+	// Parts of the limit in force at which an event is told, once for each key and window: up to 5, each 10,000 to
+	// 1,000,000 ppm. Only with FIXED_WINDOW. See AdminService.ListThresholdEvents.
+	NotifyAtPpm []uint32 `protobuf:"varint,36,rep,packed,name=notify_at_ppm,json=notifyAtPpm,proto3" json:"notify_at_ppm,omitempty"`
+	// 35 is kept for later versions.
 	// Where requests have limits of their own, which count in the place of `max_requests` and come after
 	// `overrides`: `attributes.NAME`, or `request` for the limit of a descriptor of Envoy in a project, of the same
 	// window. A whole number, 0 to the most of the algorithm; 0 denies. Anything else is ignored, and `max_requests`
@@ -2007,6 +2011,13 @@ func (x *Rule) GetHoldSharePpm() uint32 {
 		return x.HoldSharePpm
 	}
 	return 0
+}
+
+func (x *Rule) GetNotifyAtPpm() []uint32 {
+	if x != nil {
+		return x.NotifyAtPpm
+	}
+	return nil
 }
 
 func (x *Rule) GetLimitFrom() string {
@@ -2698,7 +2709,7 @@ const file_ratelimit_proto_rawDesc = "" +
 	"\aversion\x18\x05 \x01(\tR\aversion\x12&\n" +
 	"\x0fnext_page_token\x18\x06 \x01(\tR\rnextPageToken\x12;\n" +
 	"\tunmatched\x18\a \x01(\x0e2\x1d.ratelimit.v1.UnmatchedPolicyR\tunmatched\x12-\n" +
-	"\x12catalogue_revision\x18\b \x01(\x04R\x11catalogueRevision\"\xc4\n" +
+	"\x12catalogue_revision\x18\b \x01(\x04R\x11catalogueRevision\"\xe8\n" +
 	"\n" +
 	"\x04Rule\x12\x12\n" +
 	"\x04name\x18\x01 \x01(\tR\x04name\x125\n" +
@@ -2733,7 +2744,8 @@ const file_ratelimit_proto_rawDesc = "" +
 	"reservable\x12-\n" +
 	"\x04hold\x18\x1d \x01(\v2\x19.google.protobuf.DurationR\x04hold\x12\x1b\n" +
 	"\tmax_holds\x18\x1e \x01(\rR\bmaxHolds\x12$\n" +
-	"\x0ehold_share_ppm\x18  \x01(\rR\fholdSharePpm\x12\x1d\n" +
+	"\x0ehold_share_ppm\x18  \x01(\rR\fholdSharePpm\x12\"\n" +
+	"\rnotify_at_ppm\x18$ \x03(\rR\vnotifyAtPpm\x12\x1d\n" +
 	"\n" +
 	"limit_from\x18\" \x01(\tR\tlimitFrom\x12\x1b\n" +
 	"\tpost_paid\x18\x1f \x01(\bR\bpostPaid\x129\n" +

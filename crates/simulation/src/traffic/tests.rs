@@ -248,7 +248,7 @@ fn fields_of_json_are_mapped_and_those_that_no_line_has_are_named() {
             resource: resource.into(),
             attributes: attributes.collect(),
             cost,
-            at_least: None,
+            at_least: 0,
         })
     };
     let expected = [fields("a", "/x", &[], 3), fields("10.0.0.1", "", &[("plan", "free")], 1)];

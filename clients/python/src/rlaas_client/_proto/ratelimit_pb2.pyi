@@ -295,7 +295,7 @@ class GetConfigResponse(_message.Message):
     def __init__(self, default_rule: _Optional[_Union[Rule, _Mapping]] = ..., rules: _Optional[_Iterable[_Union[Rule, _Mapping]]] = ..., revision: _Optional[int] = ..., store: _Optional[str] = ..., version: _Optional[str] = ..., next_page_token: _Optional[str] = ..., unmatched: _Optional[_Union[UnmatchedPolicy, str]] = ..., catalogue_revision: _Optional[int] = ...) -> None: ...
 
 class Rule(_message.Message):
-    __slots__ = ("name", "algorithm", "max_requests", "window", "fail_open", "burst", "shadow", "matchers", "key_by", "overrides", "on_store_failure", "local_share_ppm", "breaker_opens_rule", "mode", "mode_ends_at", "enforce_ppm", "on_change", "near_limit_ppm", "max_debt", "overridable", "calendar", "descriptor_rule", "origin", "cost", "reservable", "hold", "max_holds", "hold_share_ppm", "limit_from", "post_paid", "window_from")
+    __slots__ = ("name", "algorithm", "max_requests", "window", "fail_open", "burst", "shadow", "matchers", "key_by", "overrides", "on_store_failure", "local_share_ppm", "breaker_opens_rule", "mode", "mode_ends_at", "enforce_ppm", "on_change", "near_limit_ppm", "max_debt", "overridable", "calendar", "descriptor_rule", "origin", "cost", "reservable", "hold", "max_holds", "hold_share_ppm", "notify_at_ppm", "limit_from", "post_paid", "window_from")
     NAME_FIELD_NUMBER: _ClassVar[int]
     ALGORITHM_FIELD_NUMBER: _ClassVar[int]
     MAX_REQUESTS_FIELD_NUMBER: _ClassVar[int]
@@ -324,6 +324,7 @@ class Rule(_message.Message):
     HOLD_FIELD_NUMBER: _ClassVar[int]
     MAX_HOLDS_FIELD_NUMBER: _ClassVar[int]
     HOLD_SHARE_PPM_FIELD_NUMBER: _ClassVar[int]
+    NOTIFY_AT_PPM_FIELD_NUMBER: _ClassVar[int]
     LIMIT_FROM_FIELD_NUMBER: _ClassVar[int]
     POST_PAID_FIELD_NUMBER: _ClassVar[int]
     WINDOW_FROM_FIELD_NUMBER: _ClassVar[int]
@@ -355,10 +356,11 @@ class Rule(_message.Message):
     hold: _duration_pb2.Duration
     max_holds: int
     hold_share_ppm: int
+    notify_at_ppm: _containers.RepeatedScalarFieldContainer[int]
     limit_from: str
     post_paid: bool
     window_from: WindowFrom
-    def __init__(self, name: _Optional[str] = ..., algorithm: _Optional[_Union[Algorithm, str]] = ..., max_requests: _Optional[int] = ..., window: _Optional[_Union[datetime.timedelta, _duration_pb2.Duration, _Mapping]] = ..., fail_open: bool = ..., burst: _Optional[int] = ..., shadow: bool = ..., matchers: _Optional[_Iterable[_Union[PartMatcher, _Mapping]]] = ..., key_by: _Optional[_Iterable[str]] = ..., overrides: _Optional[_Iterable[_Union[RuleOverride, _Mapping]]] = ..., on_store_failure: _Optional[_Union[OnStoreFailure, str]] = ..., local_share_ppm: _Optional[int] = ..., breaker_opens_rule: bool = ..., mode: _Optional[_Union[RuleMode, str]] = ..., mode_ends_at: _Optional[_Union[datetime.datetime, _timestamp_pb2.Timestamp, _Mapping]] = ..., enforce_ppm: _Optional[int] = ..., on_change: _Optional[_Union[OnChange, str]] = ..., near_limit_ppm: _Optional[int] = ..., max_debt: _Optional[int] = ..., overridable: bool = ..., calendar: _Optional[_Union[CalendarWindow, _Mapping]] = ..., descriptor_rule: _Optional[_Union[DescriptorRule, _Mapping]] = ..., origin: _Optional[_Union[RuleOrigin, _Mapping]] = ..., cost: _Optional[int] = ..., reservable: bool = ..., hold: _Optional[_Union[datetime.timedelta, _duration_pb2.Duration, _Mapping]] = ..., max_holds: _Optional[int] = ..., hold_share_ppm: _Optional[int] = ..., limit_from: _Optional[str] = ..., post_paid: bool = ..., window_from: _Optional[_Union[WindowFrom, str]] = ...) -> None: ...
+    def __init__(self, name: _Optional[str] = ..., algorithm: _Optional[_Union[Algorithm, str]] = ..., max_requests: _Optional[int] = ..., window: _Optional[_Union[datetime.timedelta, _duration_pb2.Duration, _Mapping]] = ..., fail_open: bool = ..., burst: _Optional[int] = ..., shadow: bool = ..., matchers: _Optional[_Iterable[_Union[PartMatcher, _Mapping]]] = ..., key_by: _Optional[_Iterable[str]] = ..., overrides: _Optional[_Iterable[_Union[RuleOverride, _Mapping]]] = ..., on_store_failure: _Optional[_Union[OnStoreFailure, str]] = ..., local_share_ppm: _Optional[int] = ..., breaker_opens_rule: bool = ..., mode: _Optional[_Union[RuleMode, str]] = ..., mode_ends_at: _Optional[_Union[datetime.datetime, _timestamp_pb2.Timestamp, _Mapping]] = ..., enforce_ppm: _Optional[int] = ..., on_change: _Optional[_Union[OnChange, str]] = ..., near_limit_ppm: _Optional[int] = ..., max_debt: _Optional[int] = ..., overridable: bool = ..., calendar: _Optional[_Union[CalendarWindow, _Mapping]] = ..., descriptor_rule: _Optional[_Union[DescriptorRule, _Mapping]] = ..., origin: _Optional[_Union[RuleOrigin, _Mapping]] = ..., cost: _Optional[int] = ..., reservable: bool = ..., hold: _Optional[_Union[datetime.timedelta, _duration_pb2.Duration, _Mapping]] = ..., max_holds: _Optional[int] = ..., hold_share_ppm: _Optional[int] = ..., notify_at_ppm: _Optional[_Iterable[int]] = ..., limit_from: _Optional[str] = ..., post_paid: bool = ..., window_from: _Optional[_Union[WindowFrom, str]] = ...) -> None: ...
 
 class CalendarWindow(_message.Message):
     __slots__ = ("unit", "zone", "anchor", "anchor_from")
