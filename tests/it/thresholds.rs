@@ -378,7 +378,7 @@ async fn flood_of_one_project_costs_no_other_one() {
         let listed = listed.into_inner();
         assert_eq!(listed.dropped, dropped);
         let listed_ever = server.metric_sum("rlaas_threshold_events_total", &["other"]).await;
-        listed_ever + dropped == 1_604 && listed.events.len() == 1_000.min(1_600 - dropped as usize)
+        listed_ever + dropped == 1_604 && listed.events.len() as u64 == 1_000.min(1_600 - dropped)
     })
     .await;
 }

@@ -15,7 +15,7 @@ use rlaas_proto::ratelimit::admin::v1 as proto;
 use rlaas_proto::status::invalid_field;
 use rlaas_proto::values::{int64, micros, timestamp};
 use rlaas_telemetry::decisions::WatchError;
-use tokio::time::{Instant, sleep, sleep_until};
+use tokio::time::sleep;
 use tonic::{Request, Status};
 use tracing::warn;
 
@@ -137,14 +137,13 @@ impl Service {
         };
         let page_size = page_count(*page_size)?;
         let caller_deadline = deadline(request.metadata());
-        let watch = match wait {
-            Duration::ZERO => None,
-            _ => {
-                let holder = caller(request)?.watch_holder(project_id);
-                Some(self.administrator.stats().watch(holder).map_err(decisions::refused)?)
-            }
+        let watch = if wait == Duration::ZERO {
+            None
+        } else {
+            let holder = caller(request)?.watch_holder(project_id);
+            Some(self.administrator.stats().watch(holder).map_err(decisions::refused)?)
         };
-        let until = Instant::now() + wait;
+        let until = Deadline::within(wait);
         loop {
             let range = LogRange { from, before: EntryId::MAX };
             let deadline = caller_deadline.or_within(MAX_TIME);
@@ -152,8 +151,7 @@ impl Service {
             let most = usize::try_from(MAX_PROJECT_EVENTS).unwrap_or(usize::MAX);
             let newest = self.administrator.fleet().read_of_project(log, range, most, deadline);
             let newest = newest.await.map_err(|error| refusals::store(&error))?;
-            let Some(watch) =
-                watch.as_ref().filter(|_| newest.is_empty() && Instant::now() < until)
+            let Some(watch) = watch.as_ref().filter(|_| newest.is_empty() && !until.has_passed())
             else {
                 let oldest = newest.into_iter().rev().take(page_size);
                 let events = oldest.filter_map(|entry| {
@@ -166,14 +164,17 @@ impl Service {
                 return Ok(proto::ListThresholdEventsResponse { events, last, dropped });
             };
             tokio::select! {
-                () = sleep_until(until.min(Instant::now() + LOOK_INTERVAL)) => {}
+                () = pause(until.remaining().min(LOOK_INTERVAL)) => {}
                 () = watch.drained() => return Err(decisions::refused(WatchError::Draining)),
             }
         }
     }
 }
 
-#[expect(clippy::disallowed_methods, reason = "nobody tells when the store answers again")]
+#[expect(
+    clippy::disallowed_methods,
+    reason = "neither the store nor another instance wakes this one"
+)]
 async fn pause(time: Duration) {
     sleep(time).await;
 }

@@ -75,7 +75,7 @@ pub fn run(args: CheckArgs) -> ExitCode {
     let CheckArgs { request, dry_run, at_least, json } = args;
     let cost = if at_least > 0 { at_least } else { request.cost().unwrap_or(1) };
     let message = request.message().map(|message| CheckRequest { dry_run, at_least, ..message });
-    let send = |message| Ok(runtime()?.block_on(send_check(&request, message))?);
+    let send = |message| runtime()?.block_on(send_check(&request, message));
     let response = message.and_then(send);
     let printed = response.map(|response| {
         let text = if json {

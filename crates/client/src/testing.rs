@@ -141,11 +141,12 @@ impl Counts {
             let key = (index, request.user_id.clone());
             let fresh = Window { since: self.now, used: 0 };
             let window = self.windows.entry(key.clone()).or_insert(fresh);
-            if self.now - window.since >= limit.window {
+            if self.now.saturating_sub(window.since) >= limit.window {
                 *window = fresh;
             }
             let remaining = i64::from(limit.units) - window.used;
-            decisions.push(limit.decision(cost, remaining, window.since + limit.window - self.now));
+            let wait = (window.since + limit.window).saturating_sub(self.now);
+            decisions.push(limit.decision(cost, remaining, wait));
             keys.push(key);
         }
         if !request.dry_run && decisions.iter().all(|decision| decision.allowed) {

@@ -57,6 +57,7 @@ async fn a_key_is_shown_and_changed() {
             "overrides": [],
             "held": "0",
             "holds": 0,
+            "limitFrom": "",
             "mode": "RULE_MODE_ENFORCE",
             "window": "60s",
             "zone": "",

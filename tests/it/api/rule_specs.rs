@@ -82,7 +82,7 @@ fn spec_and_message_have_the_same_fields() {
     let whole: RuleSpec = serde_saphyr::from_str(
         "{version: 1, name: a, endpoint: /a, match: {user-id: b}, key-by: c, algorithm: gcra, \
          limit: 1, window: 1s, burst: 1, mode: shadow, shadow: true, enforce: 25%, on-change: scale, local-share: 1, \
-         on-store-failure: local, fail-open: true, breaker-opens-rule: true, near-limit: 0.8, overridable: true, \
+         on-store-failure: local, fail-open: true, breaker-opens-rule: true, near-limit: 0.8, notify-at: 80%, overridable: true, \
          cost: 1, post-paid: true, max-debt: 1, reservable: true, hold: 1s, max-holds: 1, hold-share: 20%, limit-from: request, calendar: {unit: day}, window-from: epoch, \
          overrides: [{match: {user-id: b}, limit: 2}]}",
     )

@@ -392,8 +392,8 @@ impl Shown {
             let (list, missing) = (list.expect("a list"), coverage.expect("a coverage").missing);
             // Of the same time as the rule.
             assert!(list.total <= denied + shadow, "{}: {list:?}", request.rule);
-            let used = used.expect("a list").total;
-            let counts = [list.total, missing.len() as u64, used];
+            let units = used.expect("a list").total;
+            let counts = [list.total, missing.len() as u64, units];
             figures.put(&format!("keys of {}", request.rule), counts);
             for key in list.keys {
                 assert!(key.count <= list.total && key.error == 0, "{key:?}");

@@ -606,15 +606,12 @@ async fn named<T>(
 /// Returns the answer to a check, or to a request to reserve.
 async fn ask(service: &Service, request: &Request<'_>, seconds: Option<u64>) -> Reserved {
     let limiter = &service.limiter;
-    match seconds {
-        Some(seconds) => {
-            let hold_for = Some(Micros::from_secs(seconds));
-            limiter.reserve(request, hold_for, Deadline::NEVER).await.expect("a verdict")
-        }
-        None => {
-            let verdict = limiter.check(request, Deadline::NEVER).await.expect("a verdict");
-            Reserved { verdict, reservation: None }
-        }
+    if let Some(seconds) = seconds {
+        let hold_for = Some(Micros::from_secs(seconds));
+        limiter.reserve(request, hold_for, Deadline::NEVER).await.expect("a verdict")
+    } else {
+        let verdict = limiter.check(request, Deadline::NEVER).await.expect("a verdict");
+        Reserved { verdict, reservation: None }
     }
 }
 

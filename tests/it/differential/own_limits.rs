@@ -226,7 +226,9 @@ impl Time {
         let now = self.now.as_micros().checked_add_signed(micros).expect("a time");
         self.now = Timestamp::from_micros(now.max(self.latest - STEP_BACK));
         self.latest = self.latest.max(now);
-        services.iter().for_each(|service| service.set_clock(self.now));
+        for service in services {
+            service.set_clock(self.now);
+        }
     }
 }
 
@@ -323,12 +325,11 @@ impl Expected {
         if self.kind.later.is_empty() {
             return limit;
         }
-        let debt = match self.algorithm {
-            Algorithm::FixedWindow => 9_007_199_254_740_000 - units,
-            _ => {
-                let paid_back = units * 366 * 86_400_000_000 / self.kind.window_us;
-                paid_back.min((1 << 36) - 1 - units)
-            }
+        let debt = if self.algorithm == Algorithm::FixedWindow {
+            9_007_199_254_740_000 - units
+        } else {
+            let paid_back = units * 366 * 86_400_000_000 / self.kind.window_us;
+            paid_back.min((1 << 36) - 1 - units)
         };
         limit.with_max_debt(debt).expect("a debt")
     }

@@ -84,7 +84,7 @@ pub(super) async fn run(
     };
     let (metrics, clock) = (Arc::new(Metrics::new()), ManualClock::new(T0));
     let store = RedisStore::new(&settings, metrics.clone()).expect("valid settings");
-    let settings = DenyCacheSettings { max_age: Duration::from_secs(60), max_keys: 1_000 };
+    let settings = DenyCacheSettings { max_age: Duration::from_mins(1), max_keys: 1_000 };
     let cache = DenyCache::new(settings, Clock::Manual(clock.clone()));
     let store = Store::Redis(Arc::new(store));
     let cached = Limiter::with_deny_cache(rules(&case), store, cache, metrics.clone());
@@ -95,7 +95,9 @@ pub(super) async fn run(
     for asked in &case.requests {
         now += asked.after;
         let time = Timestamp::from_micros(now);
-        (clock.set(time), server.set_clock(time), plain.set_clock(time));
+        clock.set(time);
+        server.set_clock(time);
+        plain.set_clock(time);
         let answered = compare(&cached, &plain, *asked).await;
         if answered.is_err() {
             running.abort();

@@ -180,7 +180,7 @@ impl Plan {
                 Action::Settle(_) => rule.with_room(hit.grant),
                 _ => hit.grant,
             };
-            holds.then_some(Hit { action, grant, ..hit })
+            holds.then_some(Hit { grant, action, ..hit })
         });
         Self {
             hits: hits.collect(),

@@ -19,7 +19,7 @@ pub(super) const MAX_HOLDS: Whole = Whole { from: 1, to: Holds::MAX as u64 };
 pub(super) const BURST: Whole = Whole { from: 1, to: Limit::MAX_UNITS };
 pub(super) const PERCENTAGE: &str = "must be 1% to 100%, such as 20%";
 /// The least part that a reservation may hold, and at which an event is told, in millionths.
-pub(super) const MIN_PERCENTAGE: u32 = 10_000;
+const MIN_PERCENTAGE: u32 = 10_000;
 const POLICY: &str = "must be error, allow, deny or local";
 
 /// Units per window, and the algorithm.
@@ -147,7 +147,8 @@ impl HoldSpec {
             |time: &Micros| (Reservation::MIN_HOLD..=Reservation::MAX_HOLD).contains(time);
         let longest = problems.check("hold", &self.hold, HOLD, is_time);
         let most = problems.whole("max-holds", self.max_holds, MAX_HOLDS);
-        let share = problems.check("hold-share", &self.hold_share, PERCENTAGE, is_percentage);
+        let share = problems
+            .check("hold-share", &self.hold_share, PERCENTAGE, |share| is_percentage(*share));
         let holds = reservable? == Some(true) || has_slots;
         if !holds && !self.hold.is_unset() {
             problems.add("hold", "only with reservable: true or concurrency");
@@ -168,7 +169,7 @@ impl HoldSpec {
     }
 }
 
-pub(super) fn is_percentage(Percentage(share): &Percentage) -> bool {
+pub(super) fn is_percentage(Percentage(share): Percentage) -> bool {
     share.millionths() >= MIN_PERCENTAGE
 }
 

@@ -8,7 +8,7 @@ use std::sync::Arc;
 use serde::{Deserialize, Serialize};
 
 use super::problem::{InvalidField, Problems};
-use super::rate::{self, BOOLEAN, DebtSpec, HoldSpec, MIN_PERCENTAGE, Rate, SHARE};
+use super::rate::{self, BOOLEAN, DebtSpec, HoldSpec, Rate, SHARE};
 use super::{
     CalendarSpec, Field, Problem, RateSpec, StoreFailurePolicy, StoreFailureSpec, Whole, key_by,
 };
@@ -406,8 +406,8 @@ impl RuleSpec {
     /// Returns the thresholds of fixed windows, the lowest first.
     fn build_notify_at(&self, rate: Option<Rate>, problems: &mut Problems) -> Option<Arc<[Share]>> {
         let is_list = |list: &Vec<Percentage>| {
-            let is_share = |Percentage(share): &Percentage| share.millionths() >= MIN_PERCENTAGE;
-            (1..=MAX_THRESHOLDS).contains(&list.len()) && list.iter().all(is_share)
+            (1..=MAX_THRESHOLDS).contains(&list.len())
+                && list.iter().copied().all(rate::is_percentage)
         };
         let list = problems.check("notify-at", &self.notify_at, NOTIFY_AT, is_list).ok()?;
         let has_windows = rate.is_none_or(|rate| rate.algorithm == Algorithm::FixedWindow);
@@ -625,8 +625,9 @@ impl OverrideSpec {
         let unlimited = problems.read("unlimited", self.unlimited, BOOLEAN);
         let limit = problems.whole("limit", self.limit, UNITS);
         let burst = problems.whole("burst", self.burst, rate::BURST);
-        let headroom =
-            problems.check("headroom", &self.headroom, rate::PERCENTAGE, rate::is_percentage);
+        let headroom = problems.check("headroom", &self.headroom, rate::PERCENTAGE, |share| {
+            rate::is_percentage(*share)
+        });
         let headroom = headroom.ok()?.map(|Percentage(share)| *share);
         let grant = match (unlimited.ok()?.unwrap_or(false), limit.ok()?) {
             (true, None) => Some(Grant::Unlimited),
