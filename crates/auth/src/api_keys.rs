@@ -267,7 +267,7 @@ impl Tenant {
     /// first key of its line. Callers can't set them; without `tenant`, keys are ignored, and `api_key` is an attribute
     /// like others.
     pub fn set_attributes(tenant: Option<&Self>, attributes: &mut HashMap<String, String>) {
-        attributes.retain(|name, _| !name.starts_with(Attributes::OF_KEY));
+        attributes.retain(|name, _| !Attributes::is_of_key(name));
         let Some(Self(holder)) = tenant else { return };
         match holder {
             Some(holder) => {

@@ -77,7 +77,7 @@ pub fn api_key_problems(rule: &RuleSpec, path: &str) -> Vec<Problem> {
 
 /// Returns the problems of a rule without a project, for the time in which API keys are ignored.
 pub fn key_attribute_problems(rule: &RuleSpec, path: &str) -> Vec<Problem> {
-    let mut problems = uses(rule, path, |name| name.starts_with(Attributes::OF_KEY), KEY_TEXT);
+    let mut problems = uses(rule, path, Attributes::is_of_key, KEY_TEXT);
     let place = rule.limit_from.value().and_then(|text| LimitFrom::from_text(text));
     if place == Some(LimitFrom::Request) {
         problems.push(problem(path, "limit-from", REQUEST_TEXT));

@@ -216,8 +216,8 @@ const HELP: &str = "\
 |key find|key set|key rotate|key revoke|journal|test|audit|top|tail|simulate|metrics|schema|completions";
 
 /// Commands whose help has lines of more than 100 columns.
-const WIDE: [&str; 6] =
-    ["rule apply", "rule create", "rule diff", "rule export", "rule set", "simulate"];
+const WIDE: [&str; 7] =
+    ["key create", "rule apply", "rule create", "rule diff", "rule export", "rule set", "simulate"];
 
 /// Returns what another run has otherwise, and what to show instead.
 fn masks() -> Vec<(Regex, &'static str)> {

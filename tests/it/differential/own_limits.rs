@@ -422,7 +422,7 @@ pub(super) async fn run(
         let decided = expected.shown(verdict.decisions[0].decision);
         // What the rule counts by, beneath a ban, is nobody's grant.
         let is_banned = matches!(verdict.decisions[0].grant, Grant::Banned);
-        if !(is_banned && matches!(action, Action::Report(_))) {
+        if !(is_banned && matches!(act, OwnLimitAct::Report(_))) {
             prop_assert_eq!(decided, model, "memory and the model: {}", &context);
         }
         own += usize::from(asked.daily.is_some_and(|(_, units)| units.is_some()));

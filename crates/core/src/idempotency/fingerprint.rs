@@ -40,9 +40,8 @@ pub(super) fn of_request(request: &Request<'_>) -> HashedFields {
     fields.push(request.request_id().unwrap_or_default().as_bytes());
     fields.push(request.resource().as_bytes());
     fields.push(&request.cost().units().to_le_bytes());
-    let is_of_request = |(name, _): &(&str, &str)| !name.starts_with(Attributes::OF_KEY);
-    let mut attributes: Vec<(&str, &str)> =
-        request.attributes().iter().filter(is_of_request).collect();
+    let attributes = request.attributes().iter().filter(|(name, _)| !Attributes::is_of_key(name));
+    let mut attributes: Vec<(&str, &str)> = attributes.collect();
     // Stable: of several with the same name the first counts.
     attributes.sort_by_key(|(name, _)| *name);
     attributes.dedup_by_key(|(name, _)| *name);

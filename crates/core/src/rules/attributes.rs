@@ -19,6 +19,11 @@ impl<'a> Attributes<'a> {
     /// The beginning of the names that are those of API keys: no caller sets them.
     pub const OF_KEY: &'static str = "key.";
 
+    /// Returns `true` for the name of an attribute of an API key.
+    pub fn is_of_key(name: &str) -> bool {
+        name.starts_with(Self::OF_KEY)
+    }
+
     /// Returns the value of an attribute.
     pub fn get(self, name: &str) -> Option<&'a str> {
         match self {

@@ -72,8 +72,7 @@ impl Rule {
         }
         let limit = Limit::new(units, self.window).ok()?;
         self.algorithm.accepts(&limit).ok()?;
-        let keeps_debt = self.keeps_debt();
-        let limit = if keeps_debt { self.algorithm.with_debt(limit, None) } else { limit };
+        let limit = if self.keeps_debt() { self.algorithm.with_debt(limit, None) } else { limit };
         Some(Grant::Limited(limit))
     }
 
@@ -91,8 +90,7 @@ impl Rule {
 
     /// Returns `true` if a limit alone would count denied attempts of requests with smaller limits.
     pub(crate) fn needs_room(&self) -> bool {
-        let counts_attempts = self.algorithm.keyed_by_window() && !self.window.is_from_first_use();
-        counts_attempts && self.hides_debt()
+        self.algorithm.keyed_by_window() && !self.window.is_from_first_use() && self.hides_debt()
     }
 
     /// Returns `true` if what is used above a limit is no debt.

@@ -205,8 +205,8 @@ impl<'a> Request<'a> {
         if self.resource.len() > Self::MAX_RESOURCE {
             return Err(InvalidRequest::Resource);
         }
-        let is_of_key = |name: &str| name.starts_with(Attributes::OF_KEY);
-        let of_key = || self.attributes.iter().filter(|(name, _)| is_of_key(name)).count();
+        let of_key =
+            || self.attributes.iter().filter(|(name, _)| Attributes::is_of_key(name)).count();
         let (len, most) = (self.attributes.len(), Self::MAX_ATTRIBUTES);
         if len > most && len - of_key().min(Self::MAX_KEY_ATTRIBUTES) > most {
             return Err(InvalidRequest::Attributes);
@@ -215,7 +215,7 @@ impl<'a> Request<'a> {
             return Err(InvalidRequest::RequestId);
         }
         for (name, value) in self.attributes.iter() {
-            let prefix = if is_of_key(name) { Attributes::OF_KEY.len() } else { 0 };
+            let prefix = if Attributes::is_of_key(name) { Attributes::OF_KEY.len() } else { 0 };
             if !(1..=Self::MAX_ATTRIBUTE_NAME).contains(&(name.len() - prefix)) {
                 return Err(InvalidRequest::AttributeName);
             }

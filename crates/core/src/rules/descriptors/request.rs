@@ -146,7 +146,7 @@ impl<'a> DescriptorRequest<'a> {
     #[must_use]
     pub fn in_project(mut self, project: &'a str) -> Self {
         for descriptor in self.descriptors.iter_mut().filter(|_| !project.is_empty()) {
-            descriptor.entries.retain(|(name, _)| !name.starts_with(Attributes::OF_KEY));
+            descriptor.entries.retain(|(name, _)| !Attributes::is_of_key(name));
         }
         Self { project, ..self }
     }
