@@ -9,12 +9,13 @@ use rlaas::rules::spec::{RuleSpec, RulesSpec};
 use serde_json::{Map, Value};
 
 /// Fields of a spec whose name in the message differs, with their names there.
-const OTHER_NAMES: [(&str, &[&str]); 9] = [
+const OTHER_NAMES: [(&str, &[&str]); 10] = [
     ("limit", &["max_requests"]),
     ("local-share", &["local_share_ppm"]),
     ("near-limit", &["near_limit_ppm"]),
     ("enforce", &["enforce_ppm"]),
     ("hold-share", &["hold_share_ppm"]),
+    ("notify-at", &["notify_at_ppm"]),
     ("match", &["matchers"]),
     // Short for `match.resource`.
     ("endpoint", &[]),

@@ -167,7 +167,7 @@ fn limits_of_requests_are_those_of_the_model() {
 #[test]
 fn limits_of_requests_hold_as_overrides_do() {
     let own = Cell::new(0);
-    run_cases("own_limits_held", own_limits::case_of_reservations(), 150, &async |case, server| {
+    run_cases("own_limits_held", own_limits::case_of_reservations(), 300, &async |case, server| {
         own.set(own.get() + own_limits::run_with_reservations(case, server).await?);
         Ok(())
     });
