@@ -549,10 +549,10 @@ mod tests {
     use super::*;
 
     #[test]
-    fn share_is_rounded_down_to_at_least_one_unit() {
+    fn share_is_rounded_down() {
         for (units, millionths, expected) in [
             (30_000, 200_000, 6_000),
-            (99, 10_000, 1),
+            (99, 10_000, 0),
             (3, 500_000, 1),
             (199, 10_000, 1),
             (200, 10_000, 2),
