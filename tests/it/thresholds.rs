@@ -30,7 +30,7 @@ rules:
 ";
 
 /// What tests look at: rule, user, part in percent, count, limit.
-type Shown = (String, String, u32, u64, i64);
+type ShownEvent = (String, String, u32, u64, i64);
 
 async fn events(server: &Rlaas, project: &str) -> Vec<proto::ThresholdEvent> {
     let mut admin = AdminServiceClient::new(server.channel().await);
@@ -48,7 +48,7 @@ async fn events(server: &Rlaas, project: &str) -> Vec<proto::ThresholdEvent> {
     }
 }
 
-fn shown(events: &[proto::ThresholdEvent]) -> Vec<Shown> {
+fn shown(events: &[proto::ThresholdEvent]) -> Vec<ShownEvent> {
     let all = events.iter().map(|event| {
         let user = event.key.as_ref().map(|key| key.parts[0].value().to_owned());
         let part = event.threshold_ppm / 10_000;
@@ -58,7 +58,7 @@ fn shown(events: &[proto::ThresholdEvent]) -> Vec<Shown> {
 }
 
 async fn are_listed(server: &Rlaas, expected: &[(&str, &str, u32, u64, i64)]) {
-    let expected: Vec<Shown> = expected
+    let expected: Vec<ShownEvent> = expected
         .iter()
         .map(|(rule, user, part, count, limit)| {
             ((*rule).to_owned(), (*user).to_owned(), *part, *count, *limit)

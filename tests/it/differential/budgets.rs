@@ -45,12 +45,12 @@ struct BudgetRule {
 pub(super) struct BudgetCase {
     rules: Vec<BudgetRule>,
     overridable: bool,
-    acts: Vec<(i64, Act)>,
+    acts: Vec<(i64, BudgetAct)>,
 }
 
 #[derive(Clone, Debug)]
-enum Act {
-    Request(Wanted),
+enum BudgetAct {
+    Request(WantedUnits),
     Report { user: u8, cost: u32 },
     Extend { which: prop::sample::Index, cost: u32, seconds: Option<u64> },
     Settle { which: prop::sample::Index, actual: Option<u32>, counts_ended: bool },
@@ -61,7 +61,7 @@ enum Act {
 
 /// A request: a reservation for some seconds, or a check.
 #[derive(Clone, Copy, Debug)]
-struct Wanted {
+struct WantedUnits {
     user: u8,
     cost: u32,
     at_least: u32,
@@ -73,12 +73,12 @@ struct Wanted {
 /// A reservation as each limiter has it, and the request.
 struct Held {
     open: [OpenReservation; 3],
-    wanted: Wanted,
+    wanted: WantedUnits,
 }
 
 /// An answer to a request, without what differs between limiters.
 #[derive(Debug, PartialEq)]
-struct Answer {
+struct BudgetAnswer {
     decisions: String,
     taken: Option<u64>,
     ends_at: Option<Timestamp>,
@@ -113,7 +113,7 @@ impl BudgetRule {
     }
 
     /// Returns what a user may use at once. `granted` is what an override of the key grants.
-    fn at_once(&self, user: u8, granted: Option<u64>) -> u64 {
+    fn most_at_once(&self, user: u8, granted: Option<u64>) -> u64 {
         let by_file = self.by_file.filter(|_| user == BY_FILE);
         granted.or(by_file).unwrap_or(self.burst.unwrap_or(self.units))
     }
@@ -124,15 +124,15 @@ impl BudgetRule {
     }
 
     /// Returns what a request leaves to others.
-    fn left_to_others(&self, wanted: Wanted, at_once: u64) -> u64 {
+    fn left_to_others(&self, wanted: WantedUnits, most_at_once: u64) -> u64 {
         let share = self.headroom_ppm.filter(|_| wanted.is_batch).map_or(0, u128::from);
-        u64::try_from(u128::from(at_once) * share / 1_000_000).expect("a part")
+        u64::try_from(u128::from(most_at_once) * share / 1_000_000).expect("a part")
     }
 
     /// Returns the most that a reservation holds.
-    fn most_held(&self, at_once: u64) -> Option<u64> {
+    fn most_held(&self, most_at_once: u64) -> Option<u64> {
         let share = u128::from(self.share_ppm?);
-        let part = u128::from(at_once) * share / 1_000_000;
+        let part = u128::from(most_at_once) * share / 1_000_000;
         Some(u64::try_from(part).expect("a part").max(1))
     }
 }
@@ -235,32 +235,32 @@ fn wide() -> BudgetRule {
     }
 }
 
-fn wanted() -> impl Strategy<Value = Wanted> {
+fn wanted() -> impl Strategy<Value = WantedUnits> {
     let cost = prop_oneof![6 => 0..=12_u32, 4 => 0..=100_u32, 1 => Just(u32::MAX)];
     let at_least = prop_oneof![2 => Just(0_u32), 4 => 1..=3_u32, 2 => 1..=20_u32];
     let seconds = prop::option::of(1..=100_u64);
     let all = (0..=2_u8, cost, at_least, any::<bool>(), prop::bool::weighted(0.1), seconds);
     all.prop_map(|(user, cost, at_least, is_batch, dry_run, seconds)| {
         let at_least = at_least.min(cost);
-        Wanted { user, cost, at_least, is_batch, dry_run, seconds }
+        WantedUnits { user, cost, at_least, is_batch, dry_run, seconds }
     })
 }
 
-fn act() -> impl Strategy<Value = Act> {
+fn act() -> impl Strategy<Value = BudgetAct> {
     let user = || 0..=2_u8;
     let which = any::<prop::sample::Index>;
     let seconds = || 1..=100_u64;
     prop_oneof![
-        10 => wanted().prop_map(Act::Request),
-        1 => (user(), 0..=6_u32).prop_map(|(user, cost)| Act::Report { user, cost }),
+        10 => wanted().prop_map(BudgetAct::Request),
+        1 => (user(), 0..=6_u32).prop_map(|(user, cost)| BudgetAct::Report { user, cost }),
         2 => (which(), 0..=12_u32, prop::option::of(seconds()))
-            .prop_map(|(which, cost, seconds)| Act::Extend { which, cost, seconds }),
+            .prop_map(|(which, cost, seconds)| BudgetAct::Extend { which, cost, seconds }),
         4 => (which(), prop::option::weighted(0.7, 0..=40_u32), any::<bool>())
-            .prop_map(|(which, actual, counts_ended)| Act::Settle { which, actual, counts_ended }),
+            .prop_map(|(which, actual, counts_ended)| BudgetAct::Settle { which, actual, counts_ended }),
         1 => (user(), prop::option::weighted(0.8, 1..=60_u64), seconds())
-            .prop_map(|(user, grant, seconds)| Act::Override { user, grant, seconds }),
-        1 => (user(), 1..=12_u32).prop_map(|(user, units)| Act::Refund { user, units }),
-        1 => (which(), 1..=40_u64).prop_map(|(which, units)| Act::Limit { which, units }),
+            .prop_map(|(user, grant, seconds)| BudgetAct::Override { user, grant, seconds }),
+        1 => (user(), 1..=12_u32).prop_map(|(user, units)| BudgetAct::Refund { user, units }),
+        1 => (which(), 1..=40_u64).prop_map(|(which, units)| BudgetAct::Limit { which, units }),
     ]
 }
 
@@ -289,7 +289,7 @@ pub(super) fn case_of_budgets() -> impl Strategy<Value = BudgetCase> {
 }
 
 /// The limiters: on memory, on Redis, and the one with plain rules.
-struct Limiters {
+struct BudgetLimiters {
     case: BudgetCase,
     services: [Service; 3],
     now: Timestamp,
@@ -331,7 +331,7 @@ pub(super) async fn run(
     ];
     let (acts, overridable) = (case.acts.clone(), case.overridable);
     let (held, ends, granted) = (Vec::new(), Vec::new(), [None; 3]);
-    let mut limiters = Limiters { case, services, now: T0, held, ends, granted };
+    let mut limiters = BudgetLimiters { case, services, now: T0, held, ends, granted };
     let (mut cut, mut latest) = (0, T0.as_micros());
     for (micros, act) in acts {
         // A step back may revive an override or a hold that has ended, unless it was removed already.
@@ -342,8 +342,8 @@ pub(super) async fn run(
         if micros < 0 {
             // Memory does not note the time of a call that finds no reservation.
             let (user, cost, at_least, dry_run, seconds) = (0, 0, 0, false, None);
-            let look = Wanted { user, cost, at_least, is_batch: false, dry_run, seconds };
-            limiters.take(Act::Request(look)).await?;
+            let look = WantedUnits { user, cost, at_least, is_batch: false, dry_run, seconds };
+            limiters.take(BudgetAct::Request(look)).await?;
         }
         let now = now.checked_add_signed(micros).expect("a time");
         limiters.now = Timestamp::from_micros(now.max(latest - STEP_BACK));
@@ -354,13 +354,13 @@ pub(super) async fn run(
     Ok(cut)
 }
 
-impl Limiters {
+impl BudgetLimiters {
     /// Takes an act on all limiters. Returns `true` if less than a cost is taken.
-    async fn take(&mut self, act: Act) -> Result<bool, TestCaseError> {
+    async fn take(&mut self, act: BudgetAct) -> Result<bool, TestCaseError> {
         let context = format!("{act:?} at {:?}", self.now);
         match act {
-            Act::Request(wanted) => return self.request(wanted, &context).await,
-            Act::Report { user, cost } => {
+            BudgetAct::Request(wanted) => return self.request(wanted, &context).await,
+            BudgetAct::Report { user, cost } => {
                 let mut answers = Vec::new();
                 for service in &self.services {
                     let user = user.to_string();
@@ -370,7 +370,7 @@ impl Limiters {
                 }
                 equal(&answers, &context)?;
             }
-            Act::Extend { which, cost, seconds } => {
+            BudgetAct::Extend { which, cost, seconds } => {
                 let Some(held) = self.which(which) else { return Ok(false) };
                 let hold_for = seconds.map(Micros::from_secs);
                 let mut answers = Vec::new();
@@ -384,7 +384,7 @@ impl Limiters {
                 equal(&answers, &context)?;
                 self.ends.extend(answers[0].0);
             }
-            Act::Settle { which, actual, counts_ended } => {
+            BudgetAct::Settle { which, actual, counts_ended } => {
                 let Some(Held { open, wanted }) = self.which(which) else { return Ok(false) };
                 let user = wanted.user.to_string();
                 let request = Request::user(&user).cost(wanted.cost).build().expect("a request");
@@ -402,7 +402,7 @@ impl Limiters {
                 }
                 equal(&answers, &context)?;
             }
-            Act::Override { user, grant, seconds } if self.case.overridable => {
+            BudgetAct::Override { user, grant, seconds } if self.case.overridable => {
                 let ttl = Micros::from_secs(seconds);
                 let key_grant = grant
                     .map_or(KeyGrant::Unlimited, |units| KeyGrant::Limited { units, burst: units });
@@ -410,11 +410,11 @@ impl Limiters {
                 self.change(user, &KeyChange::SetOverride(change)).await;
                 self.granted[usize::from(user)] = Some((grant, self.now + ttl));
             }
-            Act::Override { .. } => {}
-            Act::Refund { user, units } => {
+            BudgetAct::Override { .. } => {}
+            BudgetAct::Refund { user, units } => {
                 self.change(user, &KeyChange::Refund(Cost::new(units))).await;
             }
-            Act::Limit { which, units } => {
+            BudgetAct::Limit { which, units } => {
                 let rule = which.index(self.case.rules.len() - 1);
                 self.case.rules[rule].units = units;
                 let rules = [false, false, true].map(|is_plain| self.case.rules(is_plain));
@@ -441,10 +441,10 @@ impl Limiters {
         }
     }
 
-    async fn request(&mut self, wanted: Wanted, context: &str) -> Result<bool, TestCaseError> {
+    async fn request(&mut self, wanted: WantedUnits, context: &str) -> Result<bool, TestCaseError> {
         let wanted = match wanted.seconds {
             // A Check takes no slots.
-            None if self.case.has_slots() => Wanted { seconds: Some(60), ..wanted },
+            None if self.case.has_slots() => WantedUnits { seconds: Some(60), ..wanted },
             _ => wanted,
         };
         let name = wanted.user.to_string();
@@ -455,8 +455,9 @@ impl Limiters {
         let request = request.expect("at most the cost");
         let (mut answers, mut opens) = (Vec::new(), Vec::new());
         for service in &self.services[..2] {
-            let Reserved { verdict, reservation } = ask(service, &request, wanted.seconds).await;
-            answers.push(Answer {
+            let Reserved { verdict, reservation } =
+                answer_to(service, &request, wanted.seconds).await;
+            answers.push(BudgetAnswer {
                 decisions: format!("{:?}", verdict.decisions),
                 taken: verdict.taken,
                 ends_at: reservation.as_ref().map(|open| open.ends_at),
@@ -479,14 +480,14 @@ impl Limiters {
     /// Answers a request step by step on the limiter with plain rules.
     async fn by_steps(
         &self,
-        wanted: Wanted,
+        wanted: WantedUnits,
         request: &Request<'_>,
-    ) -> (Answer, Option<OpenReservation>) {
+    ) -> (BudgetAnswer, Option<OpenReservation>) {
         let (twin, rules) = (&self.services[2], &self.case.rules);
         let granted = self.granted[usize::from(wanted.user)].filter(|(_, end)| self.now < *end);
         let granted = granted.and_then(|(grant, _)| grant);
-        let at_once: Vec<u64> =
-            rules.iter().map(|rule| rule.at_once(wanted.user, granted)).collect();
+        let most_at_once: Vec<u64> =
+            rules.iter().map(|rule| rule.most_at_once(wanted.user, granted)).collect();
         let is_reserve = wanted.seconds.is_some();
         // Returns what a rule decides on, for a request of this cost.
         let units_for = |at: usize, cost: u64| {
@@ -494,10 +495,12 @@ impl Limiters {
             let own = if wanted.cost == 0 { None } else { rule.own_cost.map(u64::from) };
             let own = own.or((rule.algorithm().has_slots() && wanted.cost > 0).then_some(1));
             let cost = own.unwrap_or(cost);
-            rule.most_held(at_once[at]).filter(|_| is_reserve).map_or(cost, |most| cost.min(most))
+            rule.most_held(most_at_once[at])
+                .filter(|_| is_reserve)
+                .map_or(cost, |most| cost.min(most))
         };
         let least = if wanted.at_least > 0 { wanted.at_least } else { wanted.cost };
-        let kept = |at: usize| rules[at].left_to_others(wanted, at_once[at]);
+        let kept = |at: usize| rules[at].left_to_others(wanted, most_at_once[at]);
         // Returns what a rule decides on for the fewest units, beside what is left to others.
         let first_units = |at: usize| match units_for(at, least.into()) {
             0 => 0,
@@ -521,7 +524,7 @@ impl Limiters {
         let mut units = u64::from(wanted.cost);
         if has_at_least {
             for (at, rule) in rules.iter().enumerate() {
-                let cap = rule.most_held(at_once[at]).filter(|_| is_reserve);
+                let cap = rule.most_held(most_at_once[at]).filter(|_| is_reserve);
                 let bound = left(at).filter(|left| cap.is_none_or(|cap| *left < cap));
                 if rule.takes_cost() && !first.decisions[at].mode.is_shadow() {
                     units = units.min(bound.unwrap_or(units));
@@ -557,8 +560,8 @@ impl Limiters {
         let Reserved { verdict, reservation } = if wanted.dry_run || wanted.cost == 0 {
             Reserved { verdict: looks, reservation: None }
         } else {
-            let wanted = Wanted { at_least: 0, ..wanted };
-            named(wanted, costs, async |request| ask(twin, request, seconds).await).await
+            let wanted = WantedUnits { at_least: 0, ..wanted };
+            named(wanted, costs, async |request| answer_to(twin, request, seconds).await).await
         };
         let decided = first.decisions.iter().zip(&verdict.decisions).enumerate();
         let decisions = decided.map(|(at, (first, real))| {
@@ -571,14 +574,15 @@ impl Limiters {
         let decisions: Vec<RuleDecision> = decisions.collect();
         let taken = request.at_least().map(|_| if is_allowed { units } else { 0 });
         let ends_at = reservation.as_ref().map(|open| open.ends_at);
-        (Answer { decisions: format!("{decisions:?}"), taken, ends_at }, reservation)
+        (BudgetAnswer { decisions: format!("{decisions:?}"), taken, ends_at }, reservation)
     }
 
     /// Returns what the limiter with plain rules decides on these costs, without taking them.
-    async fn dry(&self, wanted: Wanted, costs: Vec<u64>) -> Verdict {
-        let wanted = Wanted { dry_run: true, ..wanted };
+    async fn dry(&self, wanted: WantedUnits, costs: Vec<u64>) -> Verdict {
+        let wanted = WantedUnits { dry_run: true, ..wanted };
         let twin = &self.services[2];
-        named(wanted, costs, async |request| ask(twin, request, wanted.seconds).await.verdict).await
+        named(wanted, costs, async |request| answer_to(twin, request, wanted.seconds).await.verdict)
+            .await
     }
 
     fn which(&self, which: prop::sample::Index) -> Option<&Held> {
@@ -588,7 +592,7 @@ impl Limiters {
 
 /// Calls `f` with a request that has these costs for the rules.
 async fn named<T>(
-    Wanted { user, cost, dry_run, .. }: Wanted,
+    WantedUnits { user, cost, dry_run, .. }: WantedUnits,
     costs: Vec<u64>,
     f: impl AsyncFnOnce(&Request<'_>) -> T,
 ) -> T {
@@ -604,7 +608,7 @@ async fn named<T>(
 }
 
 /// Returns the answer to a check, or to a request to reserve.
-async fn ask(service: &Service, request: &Request<'_>, seconds: Option<u64>) -> Reserved {
+async fn answer_to(service: &Service, request: &Request<'_>, seconds: Option<u64>) -> Reserved {
     let limiter = &service.limiter;
     if let Some(seconds) = seconds {
         let hold_for = Some(Micros::from_secs(seconds));

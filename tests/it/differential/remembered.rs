@@ -20,12 +20,12 @@ pub(super) struct RememberedCase {
     algorithm: &'static str,
     limit: u64,
     headroom_percent: u32,
-    requests: Vec<Asked>,
+    requests: Vec<AskedAgain>,
 }
 
 /// A request, and the time since the one before, in microseconds.
 #[derive(Clone, Copy, Debug)]
-struct Asked {
+struct AskedAgain {
     after: u64,
     cost: u32,
     at_least: u32,
@@ -43,7 +43,7 @@ pub(super) fn case_of_remembered() -> impl Strategy<Value = RememberedCase> {
     ];
     let after = prop_oneof![3 => Just(0_u64), 3 => 0..=200_000_u64, 1 => 0..=3_000_000_u64];
     let asked = (after, 1..=6_u32, 0..=3_u32, any::<bool>());
-    let asked = asked.prop_map(|(after, cost, at_least, is_batch)| Asked {
+    let asked = asked.prop_map(|(after, cost, at_least, is_batch)| AskedAgain {
         after,
         cost,
         at_least: at_least.min(cost),
@@ -108,8 +108,8 @@ pub(super) async fn run(
     Ok(metrics.deny_cache_hits.get())
 }
 
-async fn compare(cached: &Limiter, plain: &Service, asked: Asked) -> TestCaseResult {
-    let Asked { cost, at_least, is_batch, .. } = asked;
+async fn compare(cached: &Limiter, plain: &Service, asked: AskedAgain) -> TestCaseResult {
+    let AskedAgain { cost, at_least, is_batch, .. } = asked;
     let tier: &[(&str, &str)] = if is_batch { &[("tier", "batch")] } else { &[] };
     let request = Request::user("alice").cost(cost).attributes(tier).build();
     let request = request.and_then(|all| all.with_at_least(at_least.into())).expect("a request");
