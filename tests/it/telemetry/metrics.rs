@@ -58,7 +58,8 @@ fn assert_listed(text: &str) {
     exposed.insert(("rlaas_tls_certificate_expiry_timestamp_seconds", "gauge"));
     // Only servers with projects have this one.
     exposed.insert(("rlaas_project_decisions_total", "counter"));
-    // Only servers that have told something have these.
+    // Only servers that have told something, or ignored a limit, have these.
+    exposed.insert(("rlaas_limit_from_ignored_total", "counter"));
     exposed.insert(("rlaas_threshold_events_total", "counter"));
     exposed.insert(("rlaas_threshold_events_dropped_total", "counter"));
     // Only servers whose rules have a ceiling of the debt have this one.
