@@ -217,17 +217,34 @@ impl OwnLimitCase {
 struct Time {
     now: Timestamp,
     latest: u64,
+    /// Ends of holds and of overrides, over which the clock does not step back: the stores drop what has ended at
+    /// different times, whatever the limits of requests are.
+    ends: Vec<Timestamp>,
 }
 
 impl Time {
-    const START: Self = Self { now: T0, latest: T0.as_micros() };
+    const START: Self = Self { now: T0, latest: T0.as_micros(), ends: Vec::new() };
+
+    /// Returns the step that the clock takes instead of this one.
+    fn step(&self, micros: i64) -> i64 {
+        let recent = self.latest - 2 * STEP_BACK..=self.now.as_micros();
+        let has_ended = |end: &Timestamp| recent.contains(&end.as_micros());
+        if self.ends.iter().any(has_ended) { micros.max(0) } else { micros }
+    }
 
     fn advance(&mut self, micros: i64, services: &[Service]) {
-        let now = self.now.as_micros().checked_add_signed(micros).expect("a time");
+        let now = self.now.as_micros().checked_add_signed(self.step(micros)).expect("a time");
         self.now = Timestamp::from_micros(now.max(self.latest - STEP_BACK));
         self.latest = self.latest.max(now);
         for service in services {
             service.set_clock(self.now);
+        }
+    }
+
+    /// Notes the end of what a change sets.
+    fn note(&mut self, change: &KeyChange) {
+        if let KeyChange::SetOverride(change) = change {
+            self.ends.push(self.now + change.ttl());
         }
     }
 }
@@ -399,6 +416,7 @@ pub(super) async fn run(
         time.advance(*micros, &services);
         let (now, context) = (time.now, format!("{act:?} at {:?}", time.now));
         if let Some((user, wanted)) = key_change(act) {
+            time.note(&wanted);
             let on_memory = change(&services[0], user, Some(&wanted)).await;
             let on_redis = change(&services[1], user, Some(&wanted)).await;
             prop_assert_eq!(&on_memory, &on_redis, "memory and Redis: {}", &context);
@@ -447,27 +465,19 @@ pub(super) async fn run_with_reservations(
     let redis = Service::on_redis(case.rules(false), Arc::clone(server));
     let services = [case.on_memory(false), redis, case.on_memory(true)];
     let (mut reserved, mut time, mut own): (Vec<HeldRequest>, _, _) = (Vec::new(), Time::START, 0);
-    // Ends of holds and of overrides, over which the clock does not step back: the stores drop what has ended at
-    // different times.
-    let mut ends: Vec<Timestamp> = Vec::new();
     for (micros, act) in &case.acts {
-        let recent = time.latest - 2 * STEP_BACK..=time.now.as_micros();
-        let has_ended = |end: &Timestamp| recent.contains(&end.as_micros());
-        let micros = if ends.iter().any(has_ended) { 0.max(*micros) } else { *micros };
-        if micros < 0 {
+        if time.step(*micros) < 0 {
             // Memory does not note the time of a call that finds no reservation.
             let look = OwnLimitRequest { user: 0, cost: 0, daily: None, dry_run: false };
             for service in &services {
                 decide(service, &OwnLimitAct::Check(look)).await.expect("a verdict");
             }
         }
-        time.advance(micros, &services);
+        time.advance(*micros, &services);
         let context = format!("{act:?} at {:?}", time.now);
         let mut answers = Vec::new();
         if let Some((user, wanted)) = key_change(act) {
-            if let KeyChange::SetOverride(change) = &wanted {
-                ends.push(time.now + change.ttl());
-            }
+            time.note(&wanted);
             for service in &services {
                 let states = change(service, user, Some(&wanted)).await;
                 // Redis shows the holds after a change in the states before it, too.
@@ -492,7 +502,7 @@ pub(super) async fn run_with_reservations(
                 answers.push(format!("{ends_at:?} {}", shown(&made.map(|made| made.verdict))));
                 opens.extend(open);
             }
-            ends.extend(opens.iter().map(|open: &OpenReservation| open.ends_at));
+            time.ends.extend(opens.iter().map(|open: &OpenReservation| open.ends_at));
             if let Ok(open) = opens.try_into() {
                 own += usize::from(asked.daily.is_some_and(|(_, units)| units.is_some()));
                 reserved.push(HeldRequest { open, asked: *asked });
