@@ -241,8 +241,8 @@ impl Time {
         }
     }
 
-    /// Notes the end of what a change sets.
-    fn note(&mut self, change: &KeyChange) {
+    /// Records the end of what a change sets.
+    fn record_end(&mut self, change: &KeyChange) {
         if let KeyChange::SetOverride(change) = change {
             self.ends.push(self.now + change.ttl());
         }
@@ -416,7 +416,7 @@ pub(super) async fn run(
         time.advance(*micros, &services);
         let (now, context) = (time.now, format!("{act:?} at {:?}", time.now));
         if let Some((user, wanted)) = key_change(act) {
-            time.note(&wanted);
+            time.record_end(&wanted);
             let on_memory = change(&services[0], user, Some(&wanted)).await;
             let on_redis = change(&services[1], user, Some(&wanted)).await;
             prop_assert_eq!(&on_memory, &on_redis, "memory and Redis: {}", &context);
@@ -477,7 +477,7 @@ pub(super) async fn run_with_reservations(
         let context = format!("{act:?} at {:?}", time.now);
         let mut answers = Vec::new();
         if let Some((user, wanted)) = key_change(act) {
-            time.note(&wanted);
+            time.record_end(&wanted);
             for service in &services {
                 let states = change(service, user, Some(&wanted)).await;
                 // Redis shows the holds after a change in the states before it, too.
