@@ -140,13 +140,9 @@ local function parse(values)
     hit.least, hit.max_in_use = 0 - debt, hit.shared_burst + debt
     at = at + HIT_FIELDS
     --@rare
-    if hit.action >= LEAVES_UNITS then
-      if not headroom then define('headroom') end
-      at = headroom.parse(hit, values, at)
-    end
     if hit.action >= AT_LEAST then
-      if not what_is_there then define('what_is_there') end
-      at = what_is_there.parse(hit, values, at)
+      if not budgets then define('budgets') end
+      at = budgets.parse(hit, values, at)
     end
     --@end
     if hit.action >= CALENDAR then

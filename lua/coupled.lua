@@ -142,7 +142,7 @@ end
 local function all_or_nothing(request)
   local sums = {}
   --@rare
-  if what_is_there then what_is_there.begin(cut_cost) end
+  if budgets then budgets.begin() end
   --@end
   for i = 1, count do
     if hits[i].action == REPORT then execute_alone(hits[i], request) end
@@ -152,7 +152,7 @@ local function all_or_nothing(request)
   end
   local refused = is_refused()
   --@rare
-  if what_is_there then what_is_there.take(refused, decide_sum) end
+  if budgets then budgets.take(refused, decide_sum) end
   --@end
   for i = 1, count do
     if hits[i].action < REPORT then apply(hits[i], refused, request) end

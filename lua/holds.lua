@@ -333,9 +333,8 @@ local function append_holds(hit, list, length)
   if denies then
     local own = hit.algorithm.decide(hit.state, hit, hit.now, max(hit.cost, 0))
     --@rare
-    if hit.headroom and hit.cost > 0 then
-      own = hit.algorithm.decide(hit.state, hit, hit.now, hit.cost + headroom.units(hit))
-    end
+    local more = hit.cost > 0 and hit.headroom and budgets.part_of(hit, hit.headroom)
+    own = more and hit.algorithm.decide(hit.state, hit, hit.now, hit.cost + more) or own
     --@end
     denies = own.outcome == ALLOWED
   end

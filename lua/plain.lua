@@ -24,7 +24,7 @@ local function decide(hit, cost)
   end
   --@end
   --@rare
-  if hit.headroom and cost > 0 then return headroom.decide(hit, cost) end
+  if hit.headroom and cost > 0 then return budgets.decide(hit, cost) end
   --@end
   hit.decision = hit.algorithm.decide(hit.state, hit, hit.now, cost)
   --@full

@@ -108,7 +108,7 @@ local execute_coupled
 -- first request that needs the file.
 local control, on_change, holds, idempotency
 --@rare
-local what_is_there, headroom
+local budgets
 --@end
 
 -- The request id and the reservation of the current request; nil if it has none.

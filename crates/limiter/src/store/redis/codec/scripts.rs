@@ -19,8 +19,7 @@ const HOLDS: &str = include_str!("../../../../lua/holds.lua");
 const CONTROL: &str = include_str!("../../../../lua/control.lua");
 const ON_CHANGE: &str = include_str!("../../../../lua/on_change.lua");
 const CHECK: &str = include_str!("../../../../lua/check.lua");
-const HEADROOM: &str = include_str!("../../../../lua/headroom.lua");
-const WHAT_IS_THERE: &str = include_str!("../../../../lua/what_is_there.lua");
+const BUDGETS: &str = include_str!("../../../../lua/budgets.lua");
 
 /// Start of the part of a file that plain requests do not need. That of an algorithm alone in a script is defined
 /// with `coupled.lua`.
@@ -214,11 +213,10 @@ impl Script {
             ],
         };
         let has_rare_parts = id.kind == ScriptKind::Full && id.algorithm.is_none();
-        let rare = [("what_is_there", WHAT_IS_THERE), ("headroom", HEADROOM)];
-        let rare = if has_rare_parts { &rare[..] } else { &[] };
+        let rare = has_rare_parts.then_some(("budgets", BUDGETS));
         let parts = parts
             .iter()
-            .chain(rare)
+            .chain(&rare)
             .map(|(name, file)| format!("if part == '{name}' then\n{}\nend\n", part(file, id)));
         rest.push_str(&function("local function define(part)", &parts.collect::<String>()));
         let (check, calls) = split(&of_file(CHECK));
