@@ -135,12 +135,12 @@ impl Verdict {
     /// Folds the results of the hits of `plan`, which `rules` have made.
     #[inline]
     pub fn fold(rules: &RuleSet, plan: &Plan, results: &[Option<HitResult>]) -> Self {
-        let verdict = Self::fold_decisions(rules, plan, results);
-        if plan.up_to.is_none() {
-            return verdict;
+        let mut verdict = Self::fold_decisions(rules, plan, results);
+        if plan.up_to.is_some() {
+            let taken = plan.units_taken(rules, results).filter(|_| verdict.is_allowed());
+            verdict.taken = taken.or(Some(0));
         }
-        let taken = plan.units_taken(rules, results).filter(|_| verdict.is_allowed());
-        Self { taken: taken.or(Some(0)), ..verdict }
+        verdict
     }
 
     #[inline]

@@ -140,11 +140,12 @@ impl Plan {
         } else {
             RequestUnits::Decide { cost: request.cost(), reported: Cost::NONE }
         };
-        let plan = Self::for_rules(rules, request, units, |rule| {
+        let mut plan = Self::for_rules(rules, request, units, |rule| {
             let cost = rule.cost_for(request);
             Some(if request.dry_run() { Action::Peek(cost) } else { Action::Take(cost) })
         });
-        Self { up_to: request.at_least().map(|_| request.cost()), ..plan }
+        plan.up_to = request.at_least().map(|_| request.cost());
+        plan
     }
 
     /// Plans a reservation: a hold for each rule that holds, and a take for the others. A request without
