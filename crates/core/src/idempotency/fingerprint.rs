@@ -157,6 +157,8 @@ mod tests {
         };
         assert_eq!(costs(&[("a", 1), ("b", 2)]), costs(&[("b", 2), ("a", 1)]));
         assert_eq!(build(request(&[("zone", "eu"), ("plan", "pro")])), all);
+        let at_least = request(&attributes).build().and_then(|one| one.with_at_least(1));
+        let at_least = of_request(&at_least.expect("a valid request"));
         let others = [
             build(request(&attributes).request_id("x")),
             build(request(&attributes).cost(2)),
@@ -166,6 +168,7 @@ mod tests {
             build(request(&[("plan", "zone"), ("pro", "eu")])),
             build(Request::user("bob").resource("/r").attributes(&attributes)),
             build(Request::user("alice").resource("/r")),
+            at_least,
         ];
         for (position, one) in others.iter().enumerate() {
             assert_ne!(*one, all, "{position}");

@@ -388,6 +388,17 @@ mod tests {
     }
 
     #[test]
+    fn rare_parts_are_in_one_script() {
+        for id in ScriptId::all() {
+            let has_them = id == ScriptId { kind: ScriptKind::Full, algorithm: None };
+            let text = Script::new(id).text;
+            for part in ["budgets", "only_looks", "at_least", RARE_PART] {
+                assert_eq!(text.contains(part), has_them, "{part} in {id:?}");
+            }
+        }
+    }
+
+    #[test]
     fn rules_need_the_scripts_of_their_algorithms() {
         let needed = |rules: &[(Option<Algorithm>, bool)]| {
             let set = ScriptSet::for_rules(rules.iter().copied());
