@@ -6,8 +6,8 @@ use clap::ArgMatches;
 
 /// The commands of other builds.
 const LEFT_OUT: &[&str] = &[
-    "audit", "ban", "explain", "inspect", "key", "override", "project", "refund", "reset", "rule",
-    "tail", "top", "unban",
+    "audit", "ban", "events", "explain", "inspect", "key", "override", "project", "refund",
+    "reset", "rule", "tail", "top", "unban",
 ];
 
 pub(super) fn add_commands(program: clap::Command) -> clap::Command {

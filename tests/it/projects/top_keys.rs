@@ -116,7 +116,7 @@ async fn keys_of_a_value_are_those_of_the_projects_of_the_caller() {
     assert_eq!(code, 0, "{error}");
     assert!(shown.starts_with("alice is refused by pay (blog) and pay (shop) until "), "{shown}");
     assert!(
-        shown.contains("\nshop     pay         2        3  user_id=alice  3 of 3 used, passes in "),
+        shown.contains("\nshop     pay         2      3  user_id=alice  3 of 3 used, passes in "),
         "{shown}"
     );
     assert!(shown.contains("\nblog     pay"), "{shown}");
