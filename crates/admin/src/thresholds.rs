@@ -50,8 +50,8 @@ impl Administrator {
         let Some(mut reached) = thresholds.read() else { return std::future::pending().await };
         while let Some(reached) = reached.recv().await {
             match self.record_threshold(&reached).await {
-                Ok(is_new) if is_new => thresholds.count_told(&reached),
-                Ok(_) => {}
+                Ok(true) => thresholds.count_told(&reached),
+                Ok(false) => {}
                 Err(error) => {
                     thresholds.lost.inc();
                     warn!(rule = &*reached.rule, %error, "an event of a threshold is lost");
@@ -77,9 +77,12 @@ impl Administrator {
                 self.fleet().append_once(log, &mark, until, entry, deadline).await
             };
             tries += 1;
-            match recorded.await {
-                Err(_) if tries < TRIES => pause(PAUSE).await,
-                recorded => return recorded,
+            let recorded = recorded.await;
+            match recorded {
+                // Memory that has no room for marks has none in a moment either, and other projects wait.
+                Err(StoreError::Custom { .. }) | Ok(_) => return recorded,
+                Err(_) if tries == TRIES => return recorded,
+                Err(_) => pause(PAUSE).await,
             }
         }
     }
