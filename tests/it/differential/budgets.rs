@@ -1,26 +1,18 @@
 //! Random histories of requests that take what is there, and of such that leave units to others, on both stores. A third limiter in memory has plain rules,
 //! and is asked step by step for what the specification says in one: all answers are equal.
 
-use std::fmt::Debug;
 use std::sync::Arc;
 
 use proptest::prelude::*;
-use proptest::test_runner::TestCaseResult;
 use rlaas::algorithm::{Algorithm, Cost, Decision, Limit};
 use rlaas::clock::{Deadline, Micros, Timestamp};
-use rlaas::control::{KeyGrant, OverrideChange};
-use rlaas::plan::{Selector, SelectorTarget};
 use rlaas::rules::spec::RuleSpec;
-use rlaas::rules::{Costs, Request, Rule, RuleSet};
-use rlaas::store::MemorySettings;
-use rlaas_limiter::{
-    CheckError, KeyChange, OpenReservation, Reserved, RuleDecision, Settling, Verdict,
-};
+use rlaas::rules::{Costs, Request, RuleSet};
+use rlaas_limiter::{KeyChange, OpenReservation, Reserved, RuleDecision, Verdict};
 use rlaas_testkit::redis::RedisServer;
-use rlaas_testkit::service::{Service, T0};
+use rlaas_testkit::service::Service;
 
-/// The farthest that the clock steps back from its latest time, in microseconds: what has ended is kept for as long.
-const STEP_BACK: u64 = 1_000_000;
+use super::trio::{OpenOnEach, STEP_BACK, Trio, set_override, with_wide_default};
 
 /// The user of [`BudgetRule::by_file`].
 const BY_FILE: u8 = 1;
@@ -72,7 +64,7 @@ struct WantedUnits {
 
 /// A reservation as each limiter has it, and the request.
 struct Held {
-    open: [OpenReservation; 3],
+    open: OpenOnEach,
     wanted: WantedUnits,
 }
 
@@ -288,14 +280,11 @@ pub(super) fn case_of_budgets() -> impl Strategy<Value = BudgetCase> {
     )
 }
 
-/// The limiters: on memory, on Redis, and the one with plain rules.
+/// The limiters, the third with plain rules, and what is held.
 struct BudgetLimiters {
     case: BudgetCase,
-    services: [Service; 3],
-    now: Timestamp,
+    trio: Trio,
     held: Vec<Held>,
-    /// Ends of holds, ended or not.
-    ends: Vec<Timestamp>,
     /// Overrides of users with their ends. `None` is unlimited.
     granted: [Option<(Option<u64>, Timestamp)>; 3],
 }
@@ -305,10 +294,7 @@ impl BudgetCase {
         let rules = self.rules.iter().enumerate().map(|(index, rule)| {
             rule.spec(index, self.overridable, is_plain).build().expect("a rule")
         });
-        let wide = Limit::new(Limit::MAX_UNITS, Limit::MAX_WINDOW).expect("a valid limit");
-        let default = Rule::new_default(Algorithm::Gcra, wide);
-        let default = Rule { overridable: self.overridable, ..default };
-        RuleSet::new(default, rules.collect())
+        with_wide_default(rules.collect(), self.overridable)
     }
 
     fn has_slots(&self) -> bool {
@@ -321,34 +307,21 @@ pub(super) async fn run(
     case: BudgetCase,
     server: &Arc<RedisServer>,
 ) -> Result<usize, TestCaseError> {
-    server.query::<()>(&["FLUSHALL"]);
-    // With one shard, memory sees the same sequence of calls as Redis.
-    let one_shard = MemorySettings { max_keys: 1_000 };
-    let services = [
-        Service::on_bounded_memory(case.rules(false), one_shard),
-        Service::on_redis(case.rules(false), Arc::clone(server)),
-        Service::on_bounded_memory(case.rules(true), one_shard),
-    ];
+    let difference = "in one step and in several";
+    let trio = Trio::new(server, &case.rules(false), case.rules(true), difference);
     let (acts, overridable) = (case.acts.clone(), case.overridable);
-    let (held, ends, granted) = (Vec::new(), Vec::new(), [None; 3]);
-    let mut limiters = BudgetLimiters { case, services, now: T0, held, ends, granted };
-    let (mut cut, mut latest) = (0, T0.as_micros());
+    let mut limiters = BudgetLimiters { case, trio, held: Vec::new(), granted: [None; 3] };
+    let mut cut = 0;
     for (micros, act) in acts {
-        // A step back may revive an override or a hold that has ended, unless it was removed already.
-        let now = limiters.now.as_micros();
-        let has_ended = |end: &Timestamp| (latest - 2 * STEP_BACK..=now).contains(&end.as_micros());
-        let may_step_back = !overridable && !limiters.ends.iter().any(has_ended);
-        let micros = if may_step_back { micros } else { micros.max(0) };
+        // A step back may revive an override, too.
+        let micros = if overridable { micros.max(0) } else { limiters.trio.clock.step(micros) };
         if micros < 0 {
             // Memory does not note the time of a call that finds no reservation.
             let (user, cost, at_least, dry_run, seconds) = (0, 0, 0, false, None);
             let look = WantedUnits { user, cost, at_least, is_batch: false, dry_run, seconds };
             limiters.take(BudgetAct::Request(look)).await?;
         }
-        let now = now.checked_add_signed(micros).expect("a time");
-        limiters.now = Timestamp::from_micros(now.max(latest - STEP_BACK));
-        latest = latest.max(now);
-        limiters.services.iter().for_each(|service| service.set_clock(limiters.now));
+        limiters.trio.advance(micros);
         cut += usize::from(limiters.take(act).await?);
     }
     Ok(cut)
@@ -357,88 +330,52 @@ pub(super) async fn run(
 impl BudgetLimiters {
     /// Takes an act on all limiters. Returns `true` if less than a cost is taken.
     async fn take(&mut self, act: BudgetAct) -> Result<bool, TestCaseError> {
-        let context = format!("{act:?} at {:?}", self.now);
+        let context = format!("{act:?} at {:?}", self.trio.clock.now);
         match act {
             BudgetAct::Request(wanted) => return self.request(wanted, &context).await,
             BudgetAct::Report { user, cost } => {
-                let mut answers = Vec::new();
-                for service in &self.services {
-                    let user = user.to_string();
-                    let request = Request::user(&user).cost(cost).build().expect("a request");
-                    let reported = service.limiter.report(&request, Deadline::NEVER).await;
-                    answers.push(shown(reported.map(|reported| reported.verdict)));
-                }
-                equal(&answers, &context)?;
+                let user = user.to_string();
+                let request = Request::user(&user).cost(cost).build().expect("a request");
+                self.trio.report(&request, &context).await?;
             }
             BudgetAct::Extend { which, cost, seconds } => {
-                let Some(held) = self.which(which) else { return Ok(false) };
-                let hold_for = seconds.map(Micros::from_secs);
-                let mut answers = Vec::new();
-                for (service, open) in self.services.iter().zip(&held.open) {
-                    let (cost, costs) = (Cost::new(cost), Costs::NONE);
-                    let extended =
-                        service.limiter.extend(open, cost, costs, hold_for, Deadline::NEVER).await;
-                    let ends_at = extended.as_ref().ok().map(|(_, ends_at)| *ends_at);
-                    answers.push((ends_at, shown(extended.map(|(verdict, _)| verdict))));
-                }
-                equal(&answers, &context)?;
-                self.ends.extend(answers[0].0);
+                let Some(Held { open, .. }) = which_of(which, &self.held) else {
+                    return Ok(false);
+                };
+                self.trio.extend(open, cost, seconds, &context).await?;
             }
             BudgetAct::Settle { which, actual, counts_ended } => {
-                let Some(Held { open, wanted }) = self.which(which) else { return Ok(false) };
+                let Some(Held { open, wanted }) = which_of(which, &self.held) else {
+                    return Ok(false);
+                };
                 let user = wanted.user.to_string();
                 let request = Request::user(&user).cost(wanted.cost).build().expect("a request");
-                let settling = Settling { actual: actual.map(Cost::new), actuals: Costs::NONE };
-                let mut answers = Vec::new();
-                for (service, open) in self.services.iter().zip(open) {
-                    let limiter = &service.limiter;
-                    let settled = if counts_ended {
-                        let open = Some(open);
-                        limiter.settle_or_count(open, &request, settling, Deadline::NEVER).await
-                    } else {
-                        limiter.settle(open, settling, Deadline::NEVER).await
-                    };
-                    answers.push(format!("{settled:?}"));
-                }
-                equal(&answers, &context)?;
+                let request = counts_ended.then_some(&request);
+                self.trio.settle(open, actual, request, &context).await?;
             }
             BudgetAct::Override { user, grant, seconds } if self.case.overridable => {
                 let ttl = Micros::from_secs(seconds);
-                let key_grant = grant
-                    .map_or(KeyGrant::Unlimited, |units| KeyGrant::Limited { units, burst: units });
-                let change = OverrideChange::new(key_grant, ttl, b"why").expect("a change");
-                self.change(user, &KeyChange::SetOverride(change)).await;
-                self.granted[usize::from(user)] = Some((grant, self.now + ttl));
+                self.trio.change(user, &set_override(grant, ttl)).await;
+                self.granted[usize::from(user)] = Some((grant, self.trio.clock.now + ttl));
             }
             BudgetAct::Override { .. } => {}
             BudgetAct::Refund { user, units } => {
-                self.change(user, &KeyChange::Refund(Cost::new(units))).await;
+                self.trio.change(user, &KeyChange::Refund(Cost::new(units))).await;
             }
             BudgetAct::Limit { which, units } => {
                 let rule = which.index(self.case.rules.len() - 1);
                 self.case.rules[rule].units = units;
                 let rules = [false, false, true].map(|is_plain| self.case.rules(is_plain));
-                for (service, rules) in self.services.iter().zip(rules) {
+                for (service, rules) in self.trio.services.iter().zip(rules) {
                     service.limiter.replace_rules(rules);
                 }
                 // What changes the keys: a denial does so in one step, but not in several.
                 for user in 0..=2 {
-                    self.change(user, &KeyChange::Refund(Cost::ONE)).await;
+                    self.trio.change(user, &KeyChange::Refund(Cost::ONE)).await;
                 }
             }
         }
         Ok(false)
-    }
-
-    async fn change(&self, user: u8, change: &KeyChange) {
-        let user = user.to_string();
-        let request = Request::user(&user).build().expect("a request");
-        let selector = Selector { target: SelectorTarget::Request(&request), rule: None };
-        for service in &self.services {
-            let limiter = &service.limiter;
-            let keys = limiter.snapshot().rules.select(&selector).expect("keys");
-            limiter.change(&keys, change, Deadline::NEVER).await.expect("a change");
-        }
     }
 
     async fn request(&mut self, wanted: WantedUnits, context: &str) -> Result<bool, TestCaseError> {
@@ -454,7 +391,7 @@ impl BudgetLimiters {
         let request = request.build().expect("a request").with_at_least(wanted.at_least.into());
         let request = request.expect("at most the cost");
         let (mut answers, mut opens) = (Vec::new(), Vec::new());
-        for service in &self.services[..2] {
+        for service in &self.trio.services[..2] {
             let Reserved { verdict, reservation } =
                 answer_to(service, &request, wanted.seconds).await;
             answers.push(BudgetAnswer {
@@ -468,10 +405,9 @@ impl BudgetLimiters {
         let is_cut = answer.taken.is_some_and(|taken| 0 < taken && taken < wanted.cost.into());
         answers.push(answer);
         opens.extend(open);
-        equal(&answers, context)?;
-        self.ends.extend(answers[0].ends_at);
-        let opens: Result<[OpenReservation; 3], _> = opens.try_into();
-        if let Ok(open) = opens {
+        self.trio.equal(&answers, context)?;
+        self.trio.clock.ends.extend(answers[0].ends_at);
+        if let Ok(open) = OpenOnEach::try_from(opens) {
             self.held.push(Held { open, wanted });
         }
         Ok(is_cut)
@@ -483,8 +419,9 @@ impl BudgetLimiters {
         wanted: WantedUnits,
         request: &Request<'_>,
     ) -> (BudgetAnswer, Option<OpenReservation>) {
-        let (twin, rules) = (&self.services[2], &self.case.rules);
-        let granted = self.granted[usize::from(wanted.user)].filter(|(_, end)| self.now < *end);
+        let (twin, rules) = (&self.trio.services[2], &self.case.rules);
+        let granted =
+            self.granted[usize::from(wanted.user)].filter(|(_, end)| self.trio.clock.now < *end);
         let granted = granted.and_then(|(grant, _)| grant);
         let most_at_once: Vec<u64> =
             rules.iter().map(|rule| rule.most_at_once(wanted.user, granted)).collect();
@@ -580,14 +517,14 @@ impl BudgetLimiters {
     /// Returns what the limiter with plain rules decides on these costs, without taking them.
     async fn dry(&self, wanted: WantedUnits, costs: Vec<u64>) -> Verdict {
         let wanted = WantedUnits { dry_run: true, ..wanted };
-        let twin = &self.services[2];
+        let twin = &self.trio.services[2];
         named(wanted, costs, async |request| answer_to(twin, request, wanted.seconds).await.verdict)
             .await
     }
+}
 
-    fn which(&self, which: prop::sample::Index) -> Option<&Held> {
-        (!self.held.is_empty()).then(|| which.get(&self.held))
-    }
+fn which_of(which: prop::sample::Index, held: &[Held]) -> Option<&Held> {
+    (!held.is_empty()).then(|| which.get(held))
 }
 
 /// Calls `f` with a request that has these costs for the rules.
@@ -617,18 +554,4 @@ async fn answer_to(service: &Service, request: &Request<'_>, seconds: Option<u64
         let verdict = limiter.check(request, Deadline::NEVER).await.expect("a verdict");
         Reserved { verdict, reservation: None }
     }
-}
-
-fn shown(verdict: Result<Verdict, CheckError>) -> String {
-    match verdict {
-        Ok(verdict) => format!("{:?}", verdict.decisions),
-        Err(error) => format!("{error:?}"),
-    }
-}
-
-fn equal<T: Debug + PartialEq>(answers: &[T], context: &str) -> TestCaseResult {
-    let [memory, redis, twin] = answers else { panic!("three answers") };
-    prop_assert_eq!(memory, redis, "memory and Redis: {}", context);
-    prop_assert_eq!(memory, twin, "in one step and in several: {}", context);
-    Ok(())
 }

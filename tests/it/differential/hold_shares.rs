@@ -1,24 +1,16 @@
 //! Random histories of reservations by rules with `hold-share`, on both stores. A third limiter has the same
 //! rules without it, and is asked for what the model says that is held: all answers are equal.
 
-use std::fmt::Debug;
 use std::sync::Arc;
 
 use proptest::prelude::*;
-use proptest::test_runner::TestCaseResult;
-use rlaas::algorithm::{Algorithm, Cost, Limit};
+use rlaas::algorithm::Algorithm;
 use rlaas::clock::{Deadline, Micros, Timestamp};
-use rlaas::control::{KeyGrant, OverrideChange};
-use rlaas::plan::{Selector, SelectorTarget};
 use rlaas::rules::spec::RuleSpec;
-use rlaas::rules::{Costs, Request, Rule, RuleSet};
-use rlaas::store::MemorySettings;
-use rlaas_limiter::{CheckError, KeyChange, OpenReservation, Settling, Verdict};
+use rlaas::rules::{Costs, Request};
 use rlaas_testkit::redis::RedisServer;
-use rlaas_testkit::service::{Service, T0};
 
-/// The farthest that the clock steps back from its latest time, in microseconds: what has ended is kept for as long.
-const STEP_BACK: u64 = 1_000_000;
+use super::trio::{OpenOnEach, STEP_BACK, Trio, set_override, shown, with_wide_default};
 
 /// The user of [`HoldRule::by_file`].
 const BY_FILE: u8 = 1;
@@ -64,7 +56,7 @@ struct Wanted {
 
 /// A reservation as each limiter has it, and the request.
 struct Reserved {
-    open: [OpenReservation; 3],
+    open: OpenOnEach,
     user: u8,
     cost: u32,
 }
@@ -183,14 +175,11 @@ pub(super) fn case_of_hold_shares() -> impl Strategy<Value = HoldCase> {
         .prop_map(|(rules, overridable, acts)| HoldCase { rules, overridable, acts })
 }
 
-/// The limiters: on memory, on Redis, and the one without shares.
+/// The limiters, the third without shares, and what was reserved.
 struct Limiters {
     case: HoldCase,
-    services: [Service; 3],
-    now: Timestamp,
+    trio: Trio,
     reserved: Vec<Reserved>,
-    /// Ends of holds, ended or not.
-    ends: Vec<Timestamp>,
     /// Overrides of users with their ends. `None` is unlimited.
     granted: [Option<(Option<u64>, Timestamp)>; 3],
 }
@@ -202,43 +191,20 @@ pub(super) async fn run(case: HoldCase, server: &Arc<RedisServer>) -> Result<usi
         let rules = rules.map(|(index, rule)| {
             rule.spec(index, case.overridable, with_share).build().expect("a rule")
         });
-        let wide = Limit::new(Limit::MAX_UNITS, Limit::MAX_WINDOW).expect("a valid limit");
-        let default = Rule::new_default(Algorithm::Gcra, wide);
-        let default = Rule { overridable: case.overridable, ..default };
-        RuleSet::new(default, rules.collect())
+        with_wide_default(rules.collect(), case.overridable)
     };
-    server.query::<()>(&["FLUSHALL"]);
-    // With one shard, memory sees the same sequence of calls as Redis.
-    let one_shard = MemorySettings { max_keys: 1_000 };
-    let services = [
-        Service::on_bounded_memory(rules(true), one_shard),
-        Service::on_redis(rules(true), Arc::clone(server)),
-        Service::on_bounded_memory(rules(false), one_shard),
-    ];
+    let trio = Trio::new(server, &rules(true), rules(false), "with and without shares");
     let (acts, overridable) = (case.acts.clone(), case.overridable);
-    let mut limiters = Limiters {
-        case,
-        services,
-        now: T0,
-        reserved: Vec::new(),
-        ends: Vec::new(),
-        granted: [None; 3],
-    };
-    let (mut cut, mut latest) = (0, T0.as_micros());
+    let mut limiters = Limiters { case, trio, reserved: Vec::new(), granted: [None; 3] };
+    let mut cut = 0;
     for (micros, act) in acts {
-        // A step back may revive an override or a hold that has ended, unless it was removed already.
-        let now = limiters.now.as_micros();
-        let has_ended = |end: &Timestamp| (latest - 2 * STEP_BACK..=now).contains(&end.as_micros());
-        let may_step_back = !overridable && !limiters.ends.iter().any(has_ended);
-        let micros = if may_step_back { micros } else { micros.max(0) };
+        // A step back may revive an override, too.
+        let micros = if overridable { micros.max(0) } else { limiters.trio.clock.step(micros) };
         if micros < 0 {
             // Memory does not note the time of a call that finds no reservation.
             limiters.take(ShareAct::Check { user: 0, cost: 0 }).await?;
         }
-        let now = now.checked_add_signed(micros).expect("a time");
-        limiters.now = Timestamp::from_micros(now.max(latest - STEP_BACK));
-        latest = latest.max(now);
-        limiters.services.iter().for_each(|service| service.set_clock(limiters.now));
+        limiters.trio.advance(micros);
         cut += usize::from(limiters.take(act).await?);
     }
     Ok(cut)
@@ -247,75 +213,41 @@ pub(super) async fn run(case: HoldCase, server: &Arc<RedisServer>) -> Result<usi
 impl Limiters {
     /// Takes an act on all limiters. Returns `true` if less than a cost is held.
     async fn take(&mut self, act: ShareAct) -> Result<bool, TestCaseError> {
-        let context = format!("{act:?} at {:?}", self.now);
+        let context = format!("{act:?} at {:?}", self.trio.clock.now);
         match act {
             ShareAct::Check { user, cost } => {
-                let answers = self.answers_to(async |service: &Service| {
-                    let user = user.to_string();
-                    service.limiter.check(&request(&user, cost, false), Deadline::NEVER).await
-                });
-                equal(&answers.await.map(shown), &context)?;
+                let user = user.to_string();
+                let request = request(&user, cost, false);
+                let mut answers = Vec::new();
+                for service in &self.trio.services {
+                    answers.push(shown(service.limiter.check(&request, Deadline::NEVER).await));
+                }
+                self.trio.equal(&answers, &context)?;
             }
             ShareAct::Report { user, cost } => {
-                let answers = self.answers_to(async |service: &Service| {
-                    let user = user.to_string();
-                    let request = request(&user, cost, false);
-                    let reported = service.limiter.report(&request, Deadline::NEVER).await;
-                    reported.map(|reported| reported.verdict)
-                });
-                equal(&answers.await.map(shown), &context)?;
+                let user = user.to_string();
+                self.trio.report(&request(&user, cost, false), &context).await?;
             }
             ShareAct::Reserve(wanted) => return self.reserve(wanted, &context).await,
             ShareAct::Extend { which, cost, seconds } => {
-                let Some(reserved) = self.which(which) else { return Ok(false) };
-                let hold_for = seconds.map(Micros::from_secs);
-                let mut answers = Vec::new();
-                for (service, open) in self.services.iter().zip(&reserved.open) {
-                    let (cost, costs) = (Cost::new(cost), Costs::NONE);
-                    let extended =
-                        service.limiter.extend(open, cost, costs, hold_for, Deadline::NEVER).await;
-                    let ends_at = extended.as_ref().ok().map(|(_, ends_at)| *ends_at);
-                    answers.push((ends_at, shown(extended.map(|(verdict, _)| verdict))));
-                }
-                equal(&answers, &context)?;
-                self.ends.extend(answers[0].0);
+                let Some(Reserved { open, .. }) = which_of(which, &self.reserved) else {
+                    return Ok(false);
+                };
+                self.trio.extend(open, cost, seconds, &context).await?;
             }
             ShareAct::Settle { which, actual, counts_ended } => {
-                let Some(Reserved { open, user, cost }) = self.which(which) else {
+                let Some(Reserved { open, user, cost }) = which_of(which, &self.reserved) else {
                     return Ok(false);
                 };
                 let user = user.to_string();
                 let request = request(&user, *cost, false);
-                let settling = Settling { actual: actual.map(Cost::new), actuals: Costs::NONE };
-                let mut answers = Vec::new();
-                for (service, open) in self.services.iter().zip(open) {
-                    let limiter = &service.limiter;
-                    let settled = if counts_ended {
-                        let open = Some(open);
-                        limiter.settle_or_count(open, &request, settling, Deadline::NEVER).await
-                    } else {
-                        limiter.settle(open, settling, Deadline::NEVER).await
-                    };
-                    answers.push(format!("{settled:?}"));
-                }
-                equal(&answers, &context)?;
+                let request = counts_ended.then_some(&request);
+                self.trio.settle(open, actual, request, &context).await?;
             }
             ShareAct::Override { user, grant, seconds } if self.case.overridable => {
                 let ttl = Micros::from_secs(seconds);
-                let key_grant = grant
-                    .map_or(KeyGrant::Unlimited, |units| KeyGrant::Limited { units, burst: units });
-                let change = OverrideChange::new(key_grant, ttl, b"why").expect("a change");
-                let change = KeyChange::SetOverride(change);
-                for service in &self.services {
-                    let user = user.to_string();
-                    let request = request(&user, 1, false);
-                    let selector =
-                        Selector { target: SelectorTarget::Request(&request), rule: None };
-                    let limiter = &service.limiter;
-                    let keys = limiter.snapshot().rules.select(&selector).expect("keys");
-                    limiter.change(&keys, &change, Deadline::NEVER).await.expect("a change");
-                }
-                self.granted[usize::from(user)] = Some((grant, self.now + ttl));
+                self.trio.change(user, &set_override(grant, ttl)).await;
+                self.granted[usize::from(user)] = Some((grant, self.trio.clock.now + ttl));
             }
             ShareAct::Override { .. } => {}
         }
@@ -324,7 +256,8 @@ impl Limiters {
 
     async fn reserve(&mut self, wanted: Wanted, context: &str) -> Result<bool, TestCaseError> {
         let Wanted { user, cost, dry_run, seconds } = wanted;
-        let granted = self.granted[usize::from(user)].filter(|(_, ends_at)| self.now < *ends_at);
+        let granted =
+            self.granted[usize::from(user)].filter(|(_, ends_at)| self.trio.clock.now < *ends_at);
         let is_unlimited = matches!(granted, Some((None, _)));
         let granted = granted.and_then(|(grant, _)| grant);
         let held: Vec<(String, u64)> = self
@@ -339,7 +272,7 @@ impl Limiters {
         let hold_for = Some(Micros::from_secs(seconds));
         let name = user.to_string();
         let (mut answers, mut opens, mut is_cut) = (Vec::new(), Vec::new(), false);
-        for (at, service) in self.services.iter().enumerate() {
+        for (at, service) in self.trio.services.iter().enumerate() {
             let plain = request(&name, cost, dry_run);
             let by_model = plain.with_costs(Costs::Pairs(&costs)).expect("few costs");
             let request = if at < 2 { plain } else { by_model };
@@ -357,41 +290,21 @@ impl Limiters {
             answers.push((open.as_ref().map(|open| open.ends_at), shown(verdict)));
             opens.extend(open);
         }
-        equal(&answers, context)?;
-        self.ends.extend(answers[0].0);
-        let opens: Result<[OpenReservation; 3], _> = opens.try_into();
-        if let Ok(open) = opens {
+        self.trio.equal(&answers, context)?;
+        self.trio.clock.ends.extend(answers[0].0);
+        if let Ok(open) = OpenOnEach::try_from(opens) {
             self.reserved.push(Reserved { open, user, cost });
         }
         Ok(is_cut)
     }
+}
 
-    fn which(&self, which: prop::sample::Index) -> Option<&Reserved> {
-        (!self.reserved.is_empty()).then(|| which.get(&self.reserved))
-    }
-
-    async fn answers_to<T: Debug>(&self, call: impl AsyncFn(&Service) -> T) -> [T; 3] {
-        let [memory, redis, twin] = &self.services;
-        [call(memory).await, call(redis).await, call(twin).await]
-    }
+fn which_of(which: prop::sample::Index, reserved: &[Reserved]) -> Option<&Reserved> {
+    (!reserved.is_empty()).then(|| which.get(reserved))
 }
 
 fn request(user: &str, cost: u32, dry_run: bool) -> Request<'_> {
     let request = Request::user(user).cost(cost);
     let request = if dry_run { request.dry_run() } else { request };
     request.build().expect("a valid request")
-}
-
-fn shown(verdict: Result<Verdict, CheckError>) -> String {
-    match verdict {
-        Ok(verdict) => format!("{:?}", verdict.decisions),
-        Err(error) => format!("{error:?}"),
-    }
-}
-
-fn equal<T: Debug + PartialEq>(answers: &[T], context: &str) -> TestCaseResult {
-    let [memory, redis, twin] = answers else { panic!("three answers") };
-    prop_assert_eq!(memory, redis, "memory and Redis: {}", context);
-    prop_assert_eq!(memory, twin, "with and without shares: {}", context);
-    Ok(())
 }

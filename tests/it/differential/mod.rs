@@ -17,6 +17,7 @@ mod own_limits;
 mod remembered;
 mod simulated;
 mod stores;
+mod trio;
 
 use std::cell::Cell;
 use std::sync::Arc;

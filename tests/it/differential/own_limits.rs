@@ -15,12 +15,10 @@ use rlaas::rules::{Costs, Grant, Request, Rule, RuleSet, Unmatched};
 use rlaas::store::{Action, MemorySettings};
 use rlaas_limiter::{CheckError, KeyChange, OpenReservation, Settling, Verdict};
 use rlaas_testkit::redis::RedisServer;
-use rlaas_testkit::service::{Service, T0};
+use rlaas_testkit::service::Service;
 
 use super::model::Model;
-
-/// The farthest that the clock steps back from its latest time, in microseconds.
-const STEP_BACK: u64 = 1_000_000;
+use super::trio::{HistoryClock, OpenOnEach, STEP_BACK};
 
 /// The user of an override of the rule.
 const BY_FILE: u8 = 1;
@@ -213,42 +211,6 @@ impl OwnLimitCase {
     }
 }
 
-/// The time of a history.
-struct Time {
-    now: Timestamp,
-    latest: u64,
-    /// Ends of holds and of overrides, over which the clock does not step back: the stores drop what has ended at
-    /// different times, whatever the limits of requests are.
-    ends: Vec<Timestamp>,
-}
-
-impl Time {
-    const START: Self = Self { now: T0, latest: T0.as_micros(), ends: Vec::new() };
-
-    /// Returns the step that the clock takes instead of this one.
-    fn step(&self, micros: i64) -> i64 {
-        let recent = self.latest - 2 * STEP_BACK..=self.now.as_micros();
-        let has_ended = |end: &Timestamp| recent.contains(&end.as_micros());
-        if self.ends.iter().any(has_ended) { micros.max(0) } else { micros }
-    }
-
-    fn advance(&mut self, micros: i64, services: &[Service]) {
-        let now = self.now.as_micros().checked_add_signed(self.step(micros)).expect("a time");
-        self.now = Timestamp::from_micros(now.max(self.latest - STEP_BACK));
-        self.latest = self.latest.max(now);
-        for service in services {
-            service.set_clock(self.now);
-        }
-    }
-
-    /// Records the end of what a change sets.
-    fn record_end(&mut self, change: &KeyChange) {
-        if let KeyChange::SetOverride(change) = change {
-            self.ends.push(self.now + change.ttl());
-        }
-    }
-}
-
 /// Calls `ask` with the request.
 async fn asking<T>(asked: OwnLimitRequest, ask: impl AsyncFnOnce(&Request<'_>) -> T) -> T {
     let user = asked.user.to_string();
@@ -411,7 +373,7 @@ pub(super) async fn run(
     server.query::<()>(&["FLUSHALL"]);
     let redis = Service::on_redis(case.rules(false), Arc::clone(server));
     let services = [case.on_memory(false), redis];
-    let (mut expected, mut time, mut own) = (Expected::new(&case), Time::START, 0);
+    let (mut expected, mut time, mut own) = (Expected::new(&case), HistoryClock::START, 0);
     for (micros, act) in &case.acts {
         time.advance(*micros, &services);
         let (now, context) = (time.now, format!("{act:?} at {:?}", time.now));
@@ -420,7 +382,8 @@ pub(super) async fn run(
             let on_memory = change(&services[0], user, Some(&wanted)).await;
             let on_redis = change(&services[1], user, Some(&wanted)).await;
             prop_assert_eq!(&on_memory, &on_redis, "memory and Redis: {}", &context);
-            let shown: Vec<_> = on_memory.into_iter().map(|one| expected.shown(one)).collect();
+            let shown: Vec<_> =
+                on_memory.into_iter().map(|decision| expected.shown(decision)).collect();
             let model = expected.change(user, now, &wanted);
             prop_assert_eq!(shown, model, "memory and the model: {}", &context);
             continue;
@@ -452,7 +415,7 @@ pub(super) async fn run(
 
 /// A reservation as each limiter has it, and its request.
 struct HeldRequest {
-    open: [OpenReservation; 3],
+    open: OpenOnEach,
     asked: OwnLimitRequest,
 }
 
@@ -464,7 +427,8 @@ pub(super) async fn run_with_reservations(
     server.query::<()>(&["FLUSHALL"]);
     let redis = Service::on_redis(case.rules(false), Arc::clone(server));
     let services = [case.on_memory(false), redis, case.on_memory(true)];
-    let (mut reserved, mut time, mut own): (Vec<HeldRequest>, _, _) = (Vec::new(), Time::START, 0);
+    let (mut reserved, mut time, mut own): (Vec<HeldRequest>, _, _) =
+        (Vec::new(), HistoryClock::START, 0);
     for (micros, act) in &case.acts {
         if time.step(*micros) < 0 {
             // Memory does not note the time of a call that finds no reservation.
@@ -555,7 +519,7 @@ async fn end(
 
 /// Returns decisions without debt: a limit of a request shows none.
 fn visible(decisions: Vec<Decision>) -> Vec<Decision> {
-    let without_debt = |one: Decision| Decision { remaining: one.remaining.max(0), ..one };
+    let without_debt = |shown: Decision| Decision { remaining: shown.remaining.max(0), ..shown };
     decisions.into_iter().map(without_debt).collect()
 }
 
