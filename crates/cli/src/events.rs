@@ -4,9 +4,7 @@ use std::io::{self, Write};
 use std::process::ExitCode;
 
 use clap::Args;
-use rlaas_core::rules::EnforcedShare;
 use rlaas_proto::ratelimit::admin::v1::{ListThresholdEventsRequest, ThresholdEvent};
-
 use rlaas_proto::values::duration;
 
 use crate::call::{CallArgs, CommandOutput, to_json};
@@ -67,7 +65,6 @@ pub fn run(args: &EventsArgs) -> ExitCode {
 
 /// Returns one line about an event.
 fn line(event: &ThresholdEvent) -> String {
-    let part = EnforcedShare::new(event.threshold_ppm).map(|part| part.to_string());
     format!(
         "{}  {} {}: {} of {} used ({}){}, until {}",
         text::time(event.time.as_ref()),
@@ -75,7 +72,7 @@ fn line(event: &ThresholdEvent) -> String {
         text::key(event.key.as_ref()),
         event.count,
         event.limit,
-        part.unwrap_or_default(),
+        text::share(event.threshold_ppm).unwrap_or_default(),
         if event.shadow { ", in shadow mode" } else { "" },
         text::time(event.window_ends_at.as_ref()),
     )

@@ -2,7 +2,6 @@
 
 use std::fmt::Write;
 
-use rlaas_core::rules::EnforcedShare;
 use rlaas_proto::ratelimit::admin::v1::rule_explanation::Applies;
 use rlaas_proto::ratelimit::admin::v1::{
     Descriptor, ExplainDescriptorsRequest, ExplainDescriptorsResponse, ExplainResponse, GrantFrom,
@@ -194,8 +193,7 @@ fn granted(rule: &RuleExplanation) -> String {
         _ => String::new(),
     };
     let part = |words: &str, ppm: u32| {
-        let share = EnforcedShare::new(ppm).filter(|_| ppm > 0);
-        share.map_or(String::new(), |share| format!(", {words} {share}"))
+        text::share(ppm).map_or(String::new(), |share| format!(", {words} {share}"))
     };
     let held = part("held by at most", rule.hold_share_ppm);
     let left = part("leaves to others", rule.headroom_ppm);

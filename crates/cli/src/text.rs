@@ -5,6 +5,7 @@ use std::fmt::Write;
 use std::time::Duration;
 
 use prost_types::Timestamp;
+use rlaas_core::rules::{Percentage, Share};
 use rlaas_proto::ratelimit::admin::v1::{Coverage, KeyRef, KeyState};
 use rlaas_proto::ratelimit::v1::Grant;
 use rlaas_proto::{limit_words, wait_words};
@@ -46,6 +47,11 @@ pub fn key(key: Option<&KeyRef>) -> String {
 /// Shows units per window; the wire has 0 for a ban and the largest number for no limit.
 pub fn limit(units: i64) -> String {
     limit_words(units, self::units)
+}
+
+/// Shows parts per million as a percentage; nothing for 0.
+pub fn share(ppm: u32) -> Option<String> {
+    Some(Percentage(Share::new(ppm)?).to_string())
 }
 
 /// Shows the use of a key; `-` if nothing is counted.

@@ -208,10 +208,14 @@ impl<'a> StoreHit<'a> {
         }
     }
 
-    /// Returns the units that the hit leaves to others under this limit: with an action that decides.
+    /// Returns the part that the hit leaves to others: with an action that decides.
+    pub fn share_left(&self) -> Option<Share> {
+        self.headroom.filter(|_| self.action.decides())
+    }
+
+    /// Returns the units that the hit leaves to others under this limit.
     pub(crate) fn left_to_others(&self, limit: &Limit) -> u64 {
-        let share = self.headroom.filter(|_| self.action.decides());
-        share.map_or(0, |share| share.units_at_once(limit))
+        self.share_left().map_or(0, |share| share.units_at_once(limit))
     }
 
     /// Returns the fewest units that the hit takes; `None` if it takes its cost or nothing. With

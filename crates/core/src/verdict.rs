@@ -53,6 +53,17 @@ impl HitResult {
         self.reply.applied.as_ref().map_or(hit.grant, |applied| applied.grant)
     }
 
+    /// Returns the part of a limit of the rule that counts where the decision was made: an instance that decides alone
+    /// has a share.
+    pub(crate) fn limit_here(&self, limit: &Limit, rule: RuleInfo<'_>) -> Limit {
+        match (self.source, rule.on_store_failure) {
+            (Source::LocalFallback, OnStoreFailure::Local(share)) => {
+                limit.share(share.millionths())
+            }
+            _ => *limit,
+        }
+    }
+
     /// Returns the mode in view of the grant, and whether the hit denies the request.
     pub fn denial(&self, hit: &Hit) -> (Mode, bool) {
         (self.grant(hit).effective_mode(hit.mode), !self.reply.decision.is_allowed())
@@ -304,34 +315,20 @@ impl RuleDecision {
 fn left_to_others(share: Share, rule: RuleInfo<'_>, hit: &Hit, result: &HitResult) -> i64 {
     let grant = result.grant(hit);
     let Some(limit) = grant.limit() else { return 0 };
-    let units = match (result.source, rule.on_store_failure) {
-        (Source::LocalFallback, OnStoreFailure::Local(local)) => {
-            share.units_at_once(&limit.share(local.millionths()))
-        }
-        _ => share.units_at_once(limit),
-    };
-    units.cast_signed()
+    share.units_at_once(&result.limit_here(limit, rule)).cast_signed()
 }
 
 /// Returns `true` if the units in use are at or above `from` of the limit that decided; for a descriptor above
 /// it, as in envoyproxy/ratelimit.
 fn is_near(from: Share, rule: RuleInfo<'_>, hit: &Hit, result: &HitResult) -> bool {
-    let grant = match &result.reply.applied {
-        Some(applied) => &applied.grant,
-        None => hit.counted_by.as_deref().unwrap_or(&hit.grant),
-    };
-    let Some(limit) = grant.limit() else { return false };
-    let remaining = result.reply.decision.remaining;
-    let is_used = |limit: &Limit| match hit.rule {
-        RuleIndex::Descriptor { .. } => from.compare_use(limit, remaining).is_gt(),
-        RuleIndex::Flat(_) => from.compare_use(limit, remaining).is_ge(),
-    };
-    match (result.source, rule.on_store_failure) {
-        (Source::FailOpen | Source::FailClosed | Source::NoRule, _) => false,
-        (Source::LocalFallback, OnStoreFailure::Local(share)) => {
-            is_used(&limit.share(share.millionths()))
-        }
-        (Source::LocalFallback | Source::Store | Source::DenyCache, _) => is_used(limit),
+    if matches!(result.source, Source::FailOpen | Source::FailClosed | Source::NoRule) {
+        return false;
+    }
+    let Some(limit) = hit.counted_grant(&result.reply).limit() else { return false };
+    let used = from.compare_use(&result.limit_here(limit, rule), result.reply.decision.remaining);
+    match hit.rule {
+        RuleIndex::Descriptor { .. } => used.is_gt(),
+        RuleIndex::Flat(_) => used.is_ge(),
     }
 }
 

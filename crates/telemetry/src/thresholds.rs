@@ -7,7 +7,7 @@ use prometheus_client::encoding::EncodeLabelSet;
 use prometheus_client::metrics::counter::Counter;
 use prometheus_client::metrics::family::Family;
 use prometheus_client::registry::Registry;
-use rlaas_core::rules::EnforcedShare;
+use rlaas_core::rules::Percentage;
 use rlaas_limiter::observer::{OTHER_RULES, Reached};
 use tokio::sync::mpsc::{Receiver, Sender, channel};
 
@@ -86,11 +86,9 @@ impl Thresholds {
 
     /// Counts an event that is in the log.
     pub fn count_told(&self, reached: &Reached) {
-        let threshold = EnforcedShare::new(reached.threshold.millionths());
-        let threshold = threshold.map(|share| share.to_string()).unwrap_or_default();
-        self.told
-            .get_or_create(&ThresholdLabels { rule: reached.observed_as.clone(), threshold })
-            .inc();
+        let threshold = Percentage(reached.threshold).to_string();
+        let labels = ThresholdLabels { rule: reached.observed_as.clone(), threshold };
+        self.told.get_or_create(&labels).inc();
     }
 
     /// Returns the number of events of a project that were dropped.

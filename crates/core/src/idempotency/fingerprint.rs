@@ -157,7 +157,7 @@ mod tests {
         };
         assert_eq!(costs(&[("a", 1), ("b", 2)]), costs(&[("b", 2), ("a", 1)]));
         assert_eq!(build(request(&[("zone", "eu"), ("plan", "pro")])), all);
-        let at_least = request(&attributes).build().and_then(|one| one.with_at_least(1));
+        let at_least = request(&attributes).build().and_then(|request| request.with_at_least(1));
         let at_least = of_request(&at_least.expect("a valid request"));
         let others = [
             build(request(&attributes).request_id("x")),

@@ -336,6 +336,14 @@ impl Hit {
         if self.hides_debt || is_own { remaining.max(0) } else { remaining }
     }
 
+    /// Returns the grant by which the state was counted: that beneath a ban too.
+    pub fn counted_grant<'h>(&'h self, reply: &'h HitReply) -> &'h Grant {
+        match &reply.applied {
+            Some(applied) => &applied.grant,
+            None => self.counted_by.as_deref().unwrap_or(&self.grant),
+        }
+    }
+
     /// Returns the hit for the store; `None` if nothing is counted and no override can change
     /// that.
     pub fn for_store(&self) -> Option<StoreHit<'_>> {

@@ -3,7 +3,7 @@
 use super::{Hit, Plan};
 use crate::algorithm::Limit;
 use crate::operation::Action;
-use crate::rules::{OnStoreFailure, RuleSet};
+use crate::rules::RuleSet;
 use crate::verdict::{HitResult, Source};
 
 impl Plan {
@@ -16,14 +16,11 @@ impl Plan {
         for (hit, result) in self.hits.iter().zip(results) {
             let Some((at_least, result)) = hit.at_least.zip(result.as_ref()) else { continue };
             let Some(limit) = result.grant(hit).limit().copied() else { continue };
-            let limit = match (result.source, rules.rule(hit.rule).on_store_failure) {
-                _ if hit.mode.is_shadow() => continue,
-                (Source::Store, _) => limit,
-                (Source::LocalFallback, OnStoreFailure::Local(share)) => {
-                    limit.share(share.millionths())
-                }
-                _ => continue,
-            };
+            let has_counted = matches!(result.source, Source::Store | Source::LocalFallback);
+            if hit.mode.is_shadow() || !has_counted {
+                continue;
+            }
+            let limit = result.limit_here(&limit, rules.rule(hit.rule));
             let most_held = hit.cost_share.map(|share| share.units_at_once(&limit).max(1));
             let own = units_of(hit, result, &limit);
             least = least.max(own).max(at_least.get().into());

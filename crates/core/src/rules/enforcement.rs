@@ -2,7 +2,7 @@
 
 use std::fmt;
 
-use super::Key;
+use super::{Key, Percentage};
 
 /// The part of the keys for which a rule is enforced, in millionths: 0 to 1,000,000. For all others
 /// the rule decides and counts, as in shadow mode.
@@ -54,6 +54,13 @@ impl fmt::Display for EnforcedShare {
         let (whole, part) = (self.0 / 10_000, self.0 % 10_000);
         let part = format!(".{part:04}");
         write!(f, "{whole}{}%", part.trim_end_matches('0').trim_end_matches('.'))
+    }
+}
+
+/// Writes a percentage, such as `25%`.
+impl fmt::Display for Percentage {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        EnforcedShare(self.0.millionths()).fmt(f)
     }
 }
 

@@ -14,7 +14,6 @@ use super::{
 };
 use crate::algorithm::{Algorithm, Cost, Window};
 use crate::clock::{Deadline, Micros, Timestamp};
-use crate::observer::DecidedRequest;
 use crate::plan::{DescriptorPlan, Hit, Plan, PlannedStatus, RequestUnits, RuleIndex};
 use crate::rules::descriptors::{DescriptorRequest, Metadata};
 use crate::rules::{Grant, Mode, RuleSet};
@@ -209,11 +208,7 @@ impl Limiter {
         let verdict =
             self.fold_descriptors(&snapshot, &done.plan, &statuses, &done.executed.results);
         let decisions = verdict.answers.iter().flatten().map(|answer| &answer.decided);
-        let passed = if verdict.is_allowed() {
-            Ok(snapshot::source(decisions))
-        } else {
-            Err(DecidedRequest::Denied)
-        };
+        let passed = snapshot::passed(verdict.is_allowed(), decisions);
         self.count_request(&snapshot, done.plan.units, passed);
         Ok((DescriptorVerdict { ignores_own_limit, ..verdict }, done))
     }

@@ -82,11 +82,7 @@ impl Limiter {
         if verdict.decisions.len() < plan.hits.len() {
             snapshot.count_not_asked(plan, results);
         }
-        let passed = if verdict.is_allowed() {
-            Ok(source(verdict.decisions.iter()))
-        } else {
-            Err(DecidedRequest::Denied)
-        };
+        let passed = passed(verdict.is_allowed(), verdict.decisions.iter());
         self.count_request(snapshot, plan.units.taking(verdict.taken), passed);
         verdict
     }
@@ -227,12 +223,18 @@ impl Limiter {
     }
 }
 
-/// Returns the source by which a request with these decisions passes.
+/// Returns the source by which a request with these decisions passes, or that it is denied.
 #[inline]
-pub(super) fn source<'d>(mut decisions: impl Iterator<Item = &'d RuleDecision>) -> Source {
+pub(super) fn passed<'d>(
+    is_allowed: bool,
+    mut decisions: impl Iterator<Item = &'d RuleDecision>,
+) -> Result<Source, DecidedRequest> {
     let fails_open =
         |decided: &RuleDecision| decided.source == Source::FailOpen && !decided.mode.is_shadow();
-    if decisions.any(fails_open) { Source::FailOpen } else { Source::Store }
+    if !is_allowed {
+        return Err(DecidedRequest::Denied);
+    }
+    Ok(if decisions.any(fails_open) { Source::FailOpen } else { Source::Store })
 }
 
 #[inline]

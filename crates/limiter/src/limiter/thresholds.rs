@@ -4,7 +4,6 @@ use std::sync::Arc;
 
 use super::Limiter;
 use super::observers::RuleObservers;
-use crate::algorithm::Limit;
 use crate::observer::Reached;
 use crate::operation::HitReply;
 use crate::plan::Hit;
@@ -23,7 +22,8 @@ impl Limiter {
         stays: Option<u64>,
     ) {
         let rule = rules.rule(hit.rule);
-        let Some(limit) = limit(hit, reply).filter(|_| units > 0) else { return };
+        let limit = hit.counted_grant(reply).limit();
+        let Some(limit) = limit.filter(|_| units > 0) else { return };
         let decision = &reply.decision;
         let after = decision.current_count;
         let count = stays.unwrap_or(after);
@@ -45,13 +45,4 @@ impl Limiter {
             }
         }
     }
-}
-
-/// Returns the limit by which a hit was counted.
-fn limit<'h>(hit: &'h Hit, reply: &'h HitReply) -> Option<&'h Limit> {
-    let grant = match &reply.applied {
-        Some(applied) => &applied.grant,
-        None => hit.counted_by.as_deref().unwrap_or(&hit.grant),
-    };
-    grant.limit()
 }

@@ -5,9 +5,9 @@ use rlaas_proto::ratelimit::admin::v1::{ListThresholdEventsRequest, ThresholdEve
 
 use super::RulePage;
 use crate::calls::{READ_TIME, within};
-use crate::rule_words::share;
+use crate::rule_words::{key_text, share};
 use crate::table::Table;
-use crate::text::{foreign, number, time};
+use crate::text::{number, time};
 use crate::visit::Visitor;
 
 /// Most events of a page.
@@ -31,9 +31,12 @@ impl RulePage {
         let table = Table::<ThresholdEvent>::new("events", "The last events, newest first")
             .cards()
             .text("Time", |event| html! { (time(event.time.as_ref())) })
-            .text("Key", |event| html! { (foreign(&event.key.as_ref().map(|key| key.words(str::to_owned)).unwrap_or_default())) })
+            .text("Key", |event| html! { @if let Some(key) = &event.key { (key_text(key)) } })
             .right("Reached", |event| html! { (share(event.threshold_ppm)) })
-            .right("Used", |event| html! { (number(event.count)) " of " (number(event.limit.unsigned_abs())) })
+            .right(
+                "Used",
+                |event| html! { (number(event.count)) " of " (number(event.limit.unsigned_abs())) },
+            )
             .text("Until", |event| html! { (time(event.window_ends_at.as_ref())) });
         html! {
             @if !self.rule.notify_at_ppm.is_empty() && self.is_operator {

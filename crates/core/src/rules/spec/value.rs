@@ -247,8 +247,7 @@ impl FieldType for Percentage {
     }
 
     fn write(&self) -> Value {
-        let text = EnforcedShare::new(self.0.millionths()).map(|share| share.to_string());
-        Value::Text(text.unwrap_or_default())
+        Value::Text(self.to_string())
     }
 }
 

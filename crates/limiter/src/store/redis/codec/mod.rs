@@ -36,15 +36,9 @@ fn is_plain_hit(hit: &StoreHit<'_>) -> bool {
     is_plain_action
         && hit.cost_share.is_none()
         && hit.least().is_none()
-        && !leaves_units(hit)
+        && hit.share_left().is_none()
         && policy(hit).is_none()
         && (max_debt(hit).is_none() || hit.max_holds.is_some())
-}
-
-/// Returns `true` if the hit is decided on more than its cost.
-fn leaves_units(hit: &StoreHit<'_>) -> bool {
-    hit.headroom.is_some()
-        && matches!(hit.action, Action::Take(_) | Action::Peek(_) | Action::Hold(_))
 }
 
 /// Returns the policy for changes of the limit. Only limits are kept.

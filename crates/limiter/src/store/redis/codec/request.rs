@@ -7,9 +7,7 @@ use smallvec::SmallVec;
 
 use super::keys::KeyFormat;
 use super::scripts::{FIRST_USE_NAME, ScriptId};
-use super::{
-    HitFields, NONE, RefundFields, is_plain, leaves_units, max_debt, policy, write_number,
-};
+use super::{HitFields, NONE, RefundFields, is_plain, max_debt, policy, write_number};
 use crate::algorithm::{Algorithm, Cost, Limit, OnChange, Window, window_index};
 use crate::clock::{Micros, Timestamp};
 use crate::control::{KeyGrant, LimitFrame, OverrideKind};
@@ -206,7 +204,7 @@ impl ScriptRequest {
             _ => 1,
         };
         let is_from_first_use = hit.window.is_from_first_use();
-        let headroom = hit.headroom.filter(|_| leaves_units(hit));
+        let headroom = hit.share_left();
         self.push_text(if is_from_first_use { FIRST_USE_NAME } else { hit.algorithm.lua_name() });
         let fields = HitFields {
             keys,

@@ -7,7 +7,7 @@ use std::sync::OnceLock;
 
 use deadpool_redis::redis;
 
-use super::{HIT_FIELDS, REFUND_FIELDS, is_plain, leaves_units};
+use super::{HIT_FIELDS, REFUND_FIELDS, is_plain};
 use crate::algorithm::{Algorithm, Window};
 use crate::operation::{StoreHit, StoreRequest};
 
@@ -100,7 +100,7 @@ impl ScriptId {
         let first = algorithms.next().flatten();
         let algorithm = first.filter(|first| algorithms.all(|other| other == Some(*first)));
         // They are few: the scripts of one algorithm are shorter without them.
-        let is_rare = |hit: &StoreHit<'_>| hit.least().is_some() || leaves_units(hit);
+        let is_rare = |hit: &StoreHit<'_>| hit.least().is_some() || hit.share_left().is_some();
         let algorithm = algorithm.filter(|_| !request.hits.iter().any(is_rare));
         let holds = request.hits.iter().any(|hit| hit.max_holds.is_some());
         let kind = if holds || !is_plain(request) {
