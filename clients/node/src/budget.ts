@@ -47,6 +47,8 @@ const DEFAULT_OUTPUT = 4096;
 const LONGEST_HOLD_MS = 86_400_000;
 /** A call whose answer nobody reads, and nobody cancels, holds no longer than this. */
 const MAX_CALL_MS = 3_600_000;
+/** Without an answer a settlement is repeated for so long. The server knows for 10 minutes what it has settled. */
+const REPEAT_MS = 300_000;
 /** Half of the shortest time that the server holds. */
 const MIN_HALF_MS = 50;
 const MAX_UNITS = 2 ** 32 - 1;
@@ -77,7 +79,7 @@ export class Budget {
     };
     const most = toUsage({ input: estimate, output: maxTokens ?? defaultOutput });
     const whole = { resource, ...fields, attributes, ...costsOf(most) };
-    const held = await client.hold({ ...whole, holdMs });
+    const held = await client.hold({ ...whole, holdMs }, REPEAT_MS);
     if (!held.verdict.allowed) {
       throw new BudgetError(held.verdict, options);
     }

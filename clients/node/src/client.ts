@@ -1,6 +1,7 @@
 /** The client: one verdict for each request, from the cache, the server or the policy. */
 
 import { randomUUID } from "node:crypto";
+import { setTimeout as sleep } from "node:timers/promises";
 
 import { Channel, type ChannelOptions, type StatusMessage, checkNames, fromStatus } from "./channel.js";
 import { RlaasError, isOverload, isRejection, overloaded } from "./error.js";
@@ -44,6 +45,9 @@ const WARNING_INTERVAL_MS = 1000;
 /** A check is repeated while more than half of these are left, so that a server that fails gets few calls more. */
 const MAX_RETRY_TOKENS = 10;
 const TOKENS_PER_SUCCESS = 0.1;
+/** Pauses between attempts of a settlement in the background. */
+const FIRST_PAUSE_MS = 100;
+const MAX_PAUSE_MS = 10_000;
 /** A server that sheds load does not ask for more. */
 const RETRYABLE = ["UNAVAILABLE", "DEADLINE_EXCEEDED", "CANCELLED", "UNKNOWN"];
 
@@ -65,6 +69,7 @@ export class Client {
   #retryTokens = MAX_RETRY_TOKENS;
   #unanswered = 0;
   #reserving = 0;
+  #isClosed = false;
   // The messages since the last answer.
   readonly #logged = new Set<string>();
 
@@ -161,6 +166,7 @@ export class Client {
 
   /** Closes the channel. Requests that wait, and further ones, get the verdict of the policy. */
   close(): void {
+    this.#isClosed = true;
     this.#channel.close();
     this.#queue.fail(new RlaasError("CANCELLED", "the client is closed"));
   }
@@ -186,14 +192,17 @@ export class Client {
     }
   }
 
-  /** @internal Holds the cost of a request, whose settlement is that of the caller. */
-  async hold(request: ReserveRequest): Promise<Held> {
+  /**
+   * @internal Holds the cost of a request, whose settlement is that of the caller. Without an answer a settlement is
+   * repeated in the background for this time.
+   */
+  async hold(request: ReserveRequest, repeatMs = 0): Promise<Held> {
     const message = toMessage(request);
     const { holdMs } = typeof request === "string" ? {} : request;
     checkUnits(holdMs);
     // With the request, work that lasted longer than the hold is charged all the same.
     const settle: Settle = (method, fields) =>
-      this.#settle(method, method === "Commit" ? { ...fields, request: message } : fields);
+      this.#settle(method, method === "Commit" ? { ...fields, request: message } : fields, repeatMs);
     const send = (method: string, fields: object) => this.#once<ReserveMessage>(method, fields, this.#deadlineMs());
     const extend = async (reservationId: string, { cost, holdMs }: Extension) =>
       fromMessage((await send("Extend", { reservationId, cost, ttl: duration(holdMs) })).verdict);
@@ -214,16 +223,28 @@ export class Client {
     }
   }
 
-  async #settle(method: string, message: object): Promise<boolean> {
+  async #settle(method: string, message: object, repeatMs: number): Promise<boolean> {
     try {
       await this.#callTwice(method, message);
       return true;
     } catch (error) {
       this.warn("settle", `rlaas: reservation not settled: ${error}`);
       if (error instanceof RlaasError && !isRejection(error)) {
+        void this.#settleLater(method, message, performance.now() + repeatMs);
         return false;
       }
       throw error;
+    }
+  }
+
+  /** Repeats a settlement until there is an answer, or the client is closed. It counts once. */
+  async #settleLater(method: string, message: object, until: number): Promise<void> {
+    let [pauseMs, isAnswered] = [FIRST_PAUSE_MS, false];
+    while (!isAnswered && performance.now() < until) {
+      await sleep(pauseMs, undefined, { ref: false });
+      pauseMs = Math.min(2 * pauseMs, MAX_PAUSE_MS);
+      const sent = this.#isClosed || this.#once(method, message, this.#deadlineMs());
+      isAnswered = await Promise.resolve(sent).then(() => true, isRejection);
     }
   }
 

@@ -3,7 +3,7 @@ import { spawn } from "node:child_process";
 import { once } from "node:events";
 import { readFileSync } from "node:fs";
 import { after, test } from "node:test";
-import { setImmediate } from "node:timers/promises";
+import { setImmediate, setTimeout } from "node:timers/promises";
 
 import { Client } from "rlaas-client";
 import {
@@ -228,6 +228,29 @@ test("a call is settled once, and a refused one rejects", real, async () => {
     return true;
   });
   assert.throws(() => new Budget(client, { hold: 1 } as BudgetOptions), /unknown option hold/);
+});
+
+test("a settlement without an answer is repeated until there is one", async () => {
+  let commits = 0;
+  const server = await fake(({ method, answer }) => {
+    if (method !== "Commit") {
+      return answer([{ ...allowed, id: "held" }]);
+    }
+    commits += 1;
+    answer(commits < 4 ? status(14) : [{}]);
+  });
+  const own = new Client(server, { timeoutMs: 10_000, warn: () => {} });
+  const call = await new Budget(own).call("alice", { estimate: 10, maxTokens: 10 });
+  await call.end();
+  assert.equal(commits, 2);
+  for (const until = performance.now() + 20_000; commits < 4;) {
+    assert.ok(performance.now() < until);
+    await setImmediate();
+  }
+  // The next would have come after 400 ms.
+  await setTimeout(1000);
+  assert.equal(commits, 4);
+  own.close();
 });
 
 /** Returns a limited `fetch` for a model, with the bodies that it gets and what is charged. */

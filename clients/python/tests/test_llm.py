@@ -315,27 +315,40 @@ def test_async_call_holds_on_while_the_model_is_silent() -> None:
     assert server.calls == ["Reserve", "Extend", "Extend", "Extend", "Commit", "Reserve"]
 
 
-def test_settlement_without_an_answer_is_repeated_until_there_is_one() -> None:
-    async def run(address: str) -> None:
-        held = AsyncBudget(AsyncClient(address, timeout=5))
-        async with held.call("store", estimate=20, max_tokens=100) as call:
-            call.usage(ANSWER)
-        assert server.calls == ["Reserve", "Commit", "Commit"]
-        while server.calls.count("Commit") < 4:  # noqa: ASYNC110
-            await asyncio.sleep(0.01)
+@pytest.mark.parametrize("kind", ["threads", "asyncio"])
+def test_settlement_without_an_answer_is_repeated_until_there_is_one(kind: str) -> None:
+    async def by_asyncio(address: str) -> None:
+        async with AsyncClient(address, timeout=5) as client:
+            async with AsyncBudget(client).call("store", estimate=20, max_tokens=100) as call:
+                call.usage(ANSWER)
+            assert server.calls == ["Reserve", "Commit", "Commit"]
+            await asyncio.to_thread(answer)
+
+    def by_threads(address: str) -> None:
+        with Client(address, timeout=5) as client:
+            with Budget(client).call("store", estimate=20, max_tokens=100) as call:
+                call.usage(ANSWER)
+            assert server.calls == ["Reserve", "Commit", "Commit"]
+            answer()
+
+    def answer() -> None:
+        while server.calls.count("Commit") < 4:
+            time.sleep(0.01)
         server.answers["Commit"] = CommitResponse()
         calls = len(server.calls)
         # One may be under way.
-        while len(server.calls) == calls:  # noqa: ASYNC110
-            await asyncio.sleep(0.01)
-        await asyncio.sleep(1.5)
+        while len(server.calls) == calls:
+            time.sleep(0.01)
+        time.sleep(1.5)
         assert len(server.calls) <= calls + 2
-        await held.client.close()
 
     server = brief()
     server.answers["Commit"] = grpc.StatusCode.UNAVAILABLE
     with server.serve() as address:
-        asyncio.run(run(address))
+        if kind == "threads":
+            by_threads(address)
+        else:
+            asyncio.run(by_asyncio(address))
 
 
 def test_call_that_outlives_its_hold_is_charged_once(address: str) -> None:

@@ -12,6 +12,7 @@ from __future__ import annotations
 import asyncio
 import inspect
 import math
+import threading
 import time
 from collections.abc import AsyncGenerator, AsyncIterable, Callable, Generator, Iterable, Mapping
 from contextlib import suppress
@@ -20,7 +21,7 @@ from datetime import timedelta
 from http import HTTPStatus
 from typing import TYPE_CHECKING, Any, Generic, TypedDict, TypeVar
 
-from rlaas_client._base import _REJECTIONS, BaseClient, Held
+from rlaas_client._base import _REJECTIONS, Held
 from rlaas_client._proto.ratelimit_pb2 import RuleDecision
 from rlaas_client._proto.reservation_pb2 import CancelRequest, CommitRequest, ExtendRequest
 from rlaas_client._request import Attributes, Costs, Error, check_costs, new_request
@@ -41,8 +42,8 @@ MAX_CALL_SECONDS = 3600
 UNKNOWN_HOLD = 30.0
 # The libraries of providers wait no longer between two attempts.
 MAX_RETRY_AFTER = 60
-# Seconds in which a settlement without an answer is repeated, with asyncio, and pauses between attempts. The service
-# knows for 10 minutes what it has settled.
+# Seconds in which a settlement without an answer is repeated, and pauses between attempts. The service knows for
+# 10 minutes what it has settled.
 MAX_SETTLE_SECONDS = 300
 FIRST_PAUSE, MAX_PAUSE = 0.1, 10.0
 
@@ -162,8 +163,9 @@ class _Call(Generic[H]):
     # A method and its request, to which there was no answer.
     _unanswered: tuple[str, Any] | None = None
 
-    def __init__(self, client: BaseClient[Any, Any], settings: Settings, user_id: str, arguments: Arguments) -> None:
-        self._client, self._settings = client, settings
+    def __init__(self, client: Client | AsyncClient, settings: Settings, user_id: str, arguments: Arguments) -> None:
+        self._client: Client | AsyncClient = client
+        self._settings = settings
         self._estimate, self._model = arguments.get("estimate", 0), arguments.get("model", "")
         limit = arguments.get("max_tokens")
         most = new_usage(self._estimate, settings.default_output if limit is None else limit)
@@ -260,6 +262,18 @@ class _Call(Generic[H]):
         with suppress(Error):
             await self._held._extend(ExtendRequest(reservation_id=self._held.reservation_id, ttl=ttl))
 
+    async def _settle_later(self, method: str, request: Any) -> None:
+        """Repeats a settlement until the service answers, or the client is closed. It counts once."""
+        pause, until = FIRST_PAUSE, time.monotonic() + MAX_SETTLE_SECONDS
+        while time.monotonic() < until:
+            await self._client._pause(pause)
+            if self._client._channel is None:
+                break
+            response = await self._client._call(method, request, self._client._deadline())
+            if not isinstance(response, Error) or response.code in _REJECTIONS:
+                break
+            pause = min(2 * pause, MAX_PAUSE)
+
 
 class Call(_Call[Held[bool, Verdict]]):
     """A call of a model, for threads. The end of its block settles it."""
@@ -303,6 +317,10 @@ class Call(_Call[Held[bool, Verdict]]):
 
     def _end(self, error: BaseException | None) -> None:
         self._client._run(lambda: self._settle(error))
+        if (unanswered := self._unanswered) is not None:
+            self._unanswered = None
+            later = (lambda: self._settle_later(*unanswered),)
+            threading.Thread(target=self._client._run, args=later, daemon=True).start()
 
 
 class AsyncCall(_Call[AsyncHeld]):
@@ -354,18 +372,6 @@ class AsyncCall(_Call[AsyncHeld]):
         if self._unanswered is not None:
             self._client._spawn(self._settle_later(*self._unanswered))
             self._unanswered = None
-
-    async def _settle_later(self, method: str, request: Any) -> None:
-        """Repeats a settlement until the service answers, or the client is closed. It counts once."""
-        pause, until = FIRST_PAUSE, time.monotonic() + MAX_SETTLE_SECONDS
-        while time.monotonic() < until:
-            await asyncio.sleep(pause)
-            if self._client._channel is None:
-                break
-            response = await self._client._call(method, request, self._client._deadline())
-            if not isinstance(response, Error) or response.code in _REJECTIONS:
-                break
-            pause = min(2 * pause, MAX_PAUSE)
 
     def _hold_on(self, until: float) -> None:
         """Extends the reservation at half of its time until then."""
