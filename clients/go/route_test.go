@@ -62,6 +62,20 @@ func TestRouteIsLimitedByItsPattern(t *testing.T) {
 	expect(t, fmt.Sprint(request.GetUserId(), request.GetResource(), request.GetCost()), "192.0.2.1/users/{id}2")
 }
 
+func TestServiceOfTestsTakesWhatIsThere(t *testing.T) {
+	service := rlaastest.Count(rlaastest.Limit{Rule: "all", Units: 10}, rlaastest.Limit{Rule: "few", Units: 4, Window: time.Minute})
+	client := service.Client()
+	for _, expected := range []string{"true 4", "false 0"} {
+		request := rlaas.Request{UserID: "alice", Cost: rlaas.Units(6), AtLeast: 2}
+		verdict, err := client.Check(t.Context(), request)
+		taken, _ := verdict.Taken()
+		expect(t, fmt.Sprint(verdict.Allowed, taken, err), expected+" <nil>")
+	}
+	verdict, _ := rlaastest.Allow().Client().Check(t.Context(), rlaas.Request{UserID: "alice", Cost: rlaas.Units(6), AtLeast: 2})
+	taken, _ := verdict.Taken()
+	expect(t, fmt.Sprint(taken), "6")
+}
+
 func TestSettingsOfARoute(t *testing.T) {
 	service := rlaastest.Count(rlaastest.Limit{Rule: "users", Units: 1, Window: time.Minute, Resource: "us*"})
 	users := program(service.Client(), rlaas.Route{

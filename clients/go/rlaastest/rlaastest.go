@@ -141,13 +141,32 @@ func (s *Service) settle(id string, actual *uint64) {
 func (s *Service) decide(request *pb.CheckRequest) (*pb.CheckResponse, []share) {
 	s.requests = append(s.requests, proto.CloneOf(request))
 	response := &pb.CheckResponse{Allowed: true, Reason: pb.CheckResponse_NO_RULE}
-	var shares []share
+	var windows []*window
+	var limits []Limit
+	cost := int64(1)
+	if request.Cost != nil {
+		cost = int64(*request.Cost)
+	}
 	for _, limit := range s.limits {
 		prefix, isPrefix := strings.CutSuffix(limit.Resource, "*")
 		if isPrefix && strings.HasPrefix(request.GetResource(), prefix) || prefix == "" || prefix == request.GetResource() {
-			share := s.share(limit, request)
-			response.Allowed = response.Allowed && share.decision.Allowed
-			shares, response.Decisions = append(shares, share), append(response.Decisions, share.decision)
+			current := s.window(limit, request.GetUserId())
+			limits, windows = append(limits, limit), append(windows, current)
+			if request.GetAtLeast() > 0 {
+				cost = max(min(cost, limit.Units-current.used), int64(request.GetAtLeast()))
+			}
+		}
+	}
+	var shares []share
+	for index, limit := range limits {
+		share := s.share(limit, windows[index], cost)
+		response.Allowed = response.Allowed && share.decision.Allowed
+		shares, response.Decisions = append(shares, share), append(response.Decisions, share.decision)
+	}
+	if request.GetAtLeast() > 0 {
+		response.Taken = rlaas.Units(0)
+		if response.Allowed {
+			*response.Taken = uint64(cost)
 		}
 	}
 	if !response.Allowed || request.GetDryRun() {
@@ -168,26 +187,28 @@ func (s *Service) decide(request *pb.CheckRequest) (*pb.CheckResponse, []share) 
 	return response, shares
 }
 
-// share returns what a request takes if all limits allow it.
-func (s *Service) share(limit Limit, request *pb.CheckRequest) share {
-	key := [2]string{limit.Rule, request.GetUserId()}
+// window returns the window that runs.
+func (s *Service) window(limit Limit, user string) *window {
+	key := [2]string{limit.Rule, user}
 	current := s.windows[key]
-	now, length := s.now.Load(), int64(limit.Window)
-	if current == nil || now-current.since >= length {
+	now := s.now.Load()
+	if current == nil || now-current.since >= int64(limit.Window) {
 		current = &window{since: now}
 		s.windows[key] = current
 	}
 	if s.refuses {
 		current.used = limit.Units
 	}
-	cost := int64(1)
-	if request.Cost != nil {
-		cost = int64(*request.Cost)
-	}
+	return current
+}
+
+// share returns what a request takes if all limits allow it.
+func (s *Service) share(limit Limit, current *window, cost int64) share {
+	end := time.Duration(current.since + int64(limit.Window) - s.now.Load())
 	decision := &pb.RuleDecision{
 		Rule: limit.Rule, Allowed: current.used+cost <= limit.Units, Reason: pb.CheckResponse_WITHIN_LIMIT,
 		Limit: limit.Units, Remaining: limit.Units - current.used,
-		Held: uint64(cost), Window: durationpb.New(limit.Window), ResetAfter: durationpb.New(time.Duration(current.since + length - now)),
+		Held: uint64(cost), Window: durationpb.New(limit.Window), ResetAfter: durationpb.New(end),
 	}
 	if !decision.Allowed {
 		decision.Reason, decision.RetryAfter = pb.CheckResponse_OVER_LIMIT, decision.ResetAfter

@@ -111,8 +111,9 @@ class MemoryServer implements Pick<Channel, "call" | "close"> {
         this.#add(request, "used", this.#units(request));
         return { verdict: this.#take({ ...request, dryRun: true }, "used", []) };
       case "Reserve": {
-        const verdict = this.#take(request, "held");
-        const id = this.#reservations.push({ request, held: this.#units(request) }) - 1;
+        const held = this.#units(request);
+        const verdict = this.#take(request, "held", held);
+        const id = this.#reservations.push({ request, held }) - 1;
         return { verdict, reservationId: verdict.allowed ? `${id}` : "", expiresAt: null };
       }
       default:
@@ -151,7 +152,16 @@ class MemoryServer implements Pick<Channel, "call" | "close"> {
   }
 
   #units(request: RequestFields): number[] {
-    return this.#limitsOf(request).map(({ rule, cost }) => request.costs?.[rule] ?? cost ?? request.cost ?? 1);
+    const cost = this.#cost(request);
+    return this.#limitsOf(request).map((limit) => request.costs?.[limit.rule] ?? limit.cost ?? cost);
+  }
+
+  /** The cost, or with `atLeast` the units of it that limits without a cost of their own have left. */
+  #cost(request: RequestFields): number {
+    const { cost = 1, costs = {}, atLeast } = request;
+    const shared = this.#countersOf(request).filter(({ limit }) => (costs[limit.rule] ?? limit.cost) === undefined);
+    const left = Math.min(cost, ...shared.map(({ limit, used, held }) => limit.limit - used - held));
+    return atLeast ? Math.max(atLeast, left) : cost;
   }
 
   #countersOf(request: RequestFields): Counter[] {
@@ -175,13 +185,15 @@ class MemoryServer implements Pick<Channel, "call" | "close"> {
   /** Takes units, or none if a limit has fewer left. */
   #take(request: RequestFields, kind: "used" | "held", units = this.#units(request)): VerdictMessage {
     const counters = this.#countersOf(request);
+    const cost = this.#cost(request);
     const refused = counters.map(
       ({ limit, used, held }, index) => used + held + (units[index] ?? -Infinity) > limit.limit,
     );
-    if (!refused.includes(true) && !request.dryRun) {
+    const isAllowed = !refused.includes(true);
+    if (isAllowed && !request.dryRun) {
       this.#add(request, kind, units);
     }
-    const isHeld = kind === "held" && !refused.includes(true);
+    const isHeld = kind === "held" && isAllowed;
     const decisions = counters.map((counter, index) => ({
       ...decision(counter, refused[index] ? units[index] : undefined),
       held: isHeld ? units[index]! : 0,
@@ -189,7 +201,8 @@ class MemoryServer implements Pick<Channel, "call" | "close"> {
     const [deciding = UNLIMITED] = [...decisions].sort(
       (first, second) => Number(first.allowed) - Number(second.allowed) || first.remaining - second.remaining,
     );
-    return { ...deciding, replayed: false, decisions };
+    const taken = request.atLeast ? (isAllowed ? cost : 0) : null;
+    return { ...deciding, replayed: false, taken, decisions };
   }
 }
 

@@ -66,10 +66,12 @@ test("it counts and holds as a real server", real, async () => {
       { cost: 1001 },
       { costs: { budget: 300 } },
       { cost: 1, dryRun: true },
+      { cost: 950, atLeast: 901 },
+      { cost: 950, atLeast: 10, dryRun: true },
     ];
     for (const more of checks) {
-      const { allowed, reason } = await client.check({ ...fields, ...more });
-      seen.push([allowed, reason]);
+      const { allowed, reason, taken } = await client.check({ ...fields, ...more });
+      seen.push([allowed, reason, taken]);
       await look();
     }
     await client.reserve({ ...fields, cost: 200 }, async (held) => {
@@ -81,6 +83,11 @@ test("it counts and holds as a real server", real, async () => {
       seen.push(await held.commit(150, { budget: 50 }), await held.cancel());
     });
     await look();
+    await client.reserve({ ...fields, cost: 2000, atLeast: 10 }, async (held) => {
+      seen.push(held.verdict.taken);
+      await look();
+      await held.cancel();
+    });
     const failing = client.reserve({ ...fields, cost: 10 }, () => Promise.reject(new Error("the work fails")));
     await assert.rejects(failing, /the work fails/);
     await look();

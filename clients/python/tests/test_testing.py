@@ -100,6 +100,20 @@ def test_reservations_are_settled() -> None:
             assert not refused.allowed and not refused.reservation_id
 
 
+def test_reserving_what_is_there() -> None:
+    limits = Limit("tokens", 100), Limit("search", 2, resource="/search")
+    with testing.Client(testing.count(*limits)) as client:
+        with client.reserve("alice", "/search", cost=300, at_least=20, costs={"search": 1}) as held:
+            assert held.verdict.taken == 100
+            assert [decision.held for decision in held.verdict.response.decisions] == [100, 1]
+            with client.reserve("alice", cost=300, at_least=20) as refused:
+                assert (refused.allowed, refused.verdict.taken) == (False, 0)
+            assert held.commit(30)
+        assert client.check("alice", cost=0).remaining == 70
+    with testing.Client(testing.allow()) as client:
+        assert client.check("alice", cost=9, at_least=2).taken == 9
+
+
 def test_refusing_changes_no_counts() -> None:
     service = testing.count(Limit("tokens", 100))
     with testing.Client(service) as client:
@@ -128,9 +142,18 @@ def test_answers_as_the_server_does(address: str) -> None:
     service = testing.count(Limit("default", 2, 60))
     with testing.Client(service) as client, RealClient(address, timeout=5, max_age=0) as real:
         wait_until(lambda: real.check("first").answered_by == "server")
-        for cost in (1, 1, 1, 3):
-            expected, found = real.check("same", cost=cost), client.check("same", cost=cost)
-            fields = ["allowed", "rule", "limit", "remaining", "reason", "answered_by"]
+        for user, cost, at_least in (
+            ("same", 1, 0),
+            ("same", 1, 0),
+            ("same", 1, 0),
+            ("same", 3, 0),
+            ("there", 1, 0),
+            ("there", 2, 2),
+            ("there", 2, 1),
+            ("there", 2, 1),
+        ):
+            expected, found = (each.check(user, cost=cost, at_least=at_least) for each in (real, client))
+            fields = ["allowed", "rule", "limit", "remaining", "reason", "answered_by", "taken"]
             assert [getattr(found, name) for name in fields] == [getattr(expected, name) for name in fields]
             assert (found.retry_after is None) == (expected.retry_after is None)
             assert found.response.source == CheckResponse.STORE

@@ -131,9 +131,8 @@ impl TestService {
 impl Counts {
     /// Takes the units of all limits that match, or of none.
     fn decide(&mut self, request: CheckRequest) -> CheckResponse {
-        let cost = i64::try_from(request.cost.unwrap_or(1)).unwrap_or(i64::MAX);
-        let mut keys = Vec::new();
-        let mut decisions = Vec::new();
+        let mut cost = units(request.cost.unwrap_or(1));
+        let mut found = Vec::new();
         for (index, limit) in self.limits.iter().enumerate() {
             if limit.resource.as_ref().is_some_and(|resource| *resource != request.resource) {
                 continue;
@@ -146,17 +145,26 @@ impl Counts {
             }
             let remaining = i64::from(limit.units) - window.used;
             let wait = (window.since + limit.window).saturating_sub(self.now);
-            decisions.push(limit.decision(cost, remaining, wait));
-            keys.push(key);
+            if request.at_least > 0 {
+                cost = cost.min(remaining).max(units(request.at_least));
+            }
+            found.push((key, limit, remaining, wait));
         }
+        let mut decisions: Vec<_> = found
+            .iter()
+            .map(|(_, limit, remaining, wait)| limit.decision(cost, *remaining, *wait))
+            .collect();
         if !request.dry_run && decisions.iter().all(|decision| decision.allowed) {
-            for (key, decision) in keys.iter().zip(&mut decisions) {
+            for ((key, ..), decision) in found.into_iter().zip(&mut decisions) {
                 decision.remaining -= cost;
-                self.windows.entry(key.clone()).and_modify(|window| window.used += cost);
+                self.windows.entry(key).and_modify(|window| window.used += cost);
             }
         }
+        let has_at_least = request.at_least > 0;
         self.requests.push(request);
-        response(decisions)
+        let response = response(decisions);
+        let taken = if response.allowed { cost.cast_unsigned() } else { 0 };
+        CheckResponse { taken: has_at_least.then_some(taken), ..response }
     }
 }
 
@@ -177,6 +185,10 @@ impl TestLimit {
             ..RuleDecision::default()
         }
     }
+}
+
+fn units(units: u64) -> i64 {
+    i64::try_from(units).unwrap_or(i64::MAX)
 }
 
 /// Returns the response of the first limit that refuses, or else of the first.

@@ -50,6 +50,19 @@ async fn counts_by_its_limits_until_time_moves() {
 }
 
 #[tokio::test]
+async fn what_is_there_is_taken() {
+    let service = TestService::count([limit("all", 10, None), limit("few", 4, None)]);
+    let client = client(&service);
+    let request = Request::user("alice").cost(6).build().expect("a valid request");
+    let request = request.with_at_least(2).expect("not more than the cost");
+    for (allowed, taken) in [(true, 4), (false, 0)] {
+        let verdict = client.check(&request).await.expect("a verdict");
+        assert_eq!((verdict.is_allowed(), verdict.taken()), (allowed, Some(taken)));
+    }
+    assert_eq!(check(&client, "alice", "").await.taken(), None);
+}
+
+#[tokio::test]
 async fn others_allow_refuse_or_are_away() {
     let allowing = client(&TestService::allow());
     let refusing = client(&TestService::refuse("search", MINUTE));

@@ -72,11 +72,11 @@ class Service:
         verdict = self._decide(request)
         reservation_id = f"reservation-{len(self.requests)}" if verdict.allowed and verdict.decisions else ""
         if reservation_id:
-            self._held[reservation_id] = CheckRequest.FromString(request.SerializeToString())
-        for decision, limit in zip(
-            verdict.decisions if reservation_id else (), self._matching(request), strict=False
-        ):
-            decision.held = _units(limit, request.cost, request.costs)
+            held = CheckRequest.FromString(request.SerializeToString())
+            held.cost = verdict.taken if verdict.HasField("taken") else request.cost
+            self._held[reservation_id] = held
+            for decision, limit in zip(verdict.decisions, self._matching(request), strict=True):
+                decision.held = _units(limit, held.cost, held.costs)
         return ReserveResponse(verdict=verdict, reservation_id=reservation_id)
 
     def _settle(self, method: str, request: Any) -> Any:
@@ -109,7 +109,8 @@ class Service:
         """Takes the units of all rules that match, or of none. A cost that has arisen is always taken."""
         self.requests.append(request)
         limits = self._matching(request)
-        rules = [(each, _units(each, request.cost, request.costs), *self._window(each, request)) for each in limits]
+        wanted = self._there(request, limits) if request.at_least else request.cost
+        rules = [(each, _units(each, wanted, request.costs), *self._window(each, request)) for each in limits]
         if self.is_refusing and not is_done:
             rules = [(limit, cost, since, limit.limit) for limit, cost, since, _ in rules]
         is_taken = is_done or (
@@ -131,9 +132,17 @@ class Service:
             decisions.append(decision)
             parts.append(messages.RuleDecision(**decision, window=timedelta(seconds=limit.window)))
         if not decisions:
-            return CheckResponse(allowed=True, reason=CheckResponse.NO_RULE)
+            taken = request.cost if request.at_least else None
+            return CheckResponse(allowed=True, reason=CheckResponse.NO_RULE, taken=taken)
         deciding = min(decisions, key=lambda decision: (decision["allowed"], decision["remaining"]))
+        if request.at_least:
+            deciding["taken"] = wanted if deciding["allowed"] else 0
         return CheckResponse(**deciding, source=CheckResponse.STORE, decisions=parts)
+
+    def _there(self, request: CheckRequest, limits: list[Limit]) -> int:
+        """Returns the units of a request that are there, or the fewest that will do."""
+        lefts = [limit.limit - self._window(limit, request)[1] for limit in limits if limit.rule not in request.costs]
+        return max(request.at_least, min([request.cost, *lefts]))
 
 
 def allow() -> Service:
