@@ -318,7 +318,7 @@ impl fmt::Display for ForeignSyntax {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         f.write_str(match self {
             Self::TwoStars => "`**` is the same as `*`",
-            Self::Braces => "`{…}` is literal text",
+            Self::Braces => "`{…}` is literal text, as in the template of a route",
             Self::Caret => "`^` is a literal character",
             Self::QuestionMark => "`?` is a literal character",
         })
