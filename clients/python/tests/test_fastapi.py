@@ -9,9 +9,9 @@ from fastapi import APIRouter, Depends, FastAPI, Header, HTTPException, Response
 from fastapi.testclient import TestClient
 from starlette.testclient import WebSocketDenialResponse
 
-from rlaas_client import AsyncClient, Verdict, keys, testing
+from rlaas_client import AsyncClient, Error, Verdict, keys, testing
 from rlaas_client.asgi import App, RateLimit, Receive, Scope, Send
-from rlaas_client.fastapi import limit
+from rlaas_client.fastapi import Refused, limit
 from rlaas_client.testing import Limit
 
 PEER = "192.0.2.1"
@@ -50,6 +50,28 @@ def test_limit_of_a_user_after_authentication() -> None:
     assert http.get("/search/a", headers={"authorization": "Bearer bob"}).status_code == 200
     request = service.requests[0]
     assert (request.user_id, request.resource, request.cost) == ("alice", "/search/{query}", 2)
+
+
+def test_refusal_is_an_exception_of_its_own() -> None:
+    http = serve(testing.AsyncClient(testing.count(Limit("search", 1))))
+
+    async def handle(_request: Any, refused: Exception) -> Response:
+        assert isinstance(refused, Refused)
+        return Response(f"{refused.verdict.rule}: {refused.detail}", refused.status_code, refused.headers)
+
+    assert isinstance(http.app, FastAPI)
+    http.app.add_exception_handler(Refused, handle)
+    answers = [http.get("/search/a") for _ in range(2)]
+    assert [answer.status_code for answer in answers] == [200, 429]
+    assert answers[1].text == "search: try again after 60 seconds" and answers[1].headers["retry-after"] == "60"
+
+
+def test_mistakes_of_the_program() -> None:
+    with pytest.raises(Error, match="cost must be a whole number"):
+        limit("search", cost="2")  # type: ignore[arg-type]
+    http = serve(testing.Client(testing.allow()))  # type: ignore[arg-type]
+    with pytest.raises(TypeError, match=r"app.state.rlaas must be an AsyncClient, not Client"):
+        http.get("/search/a")
 
 
 def test_resource_is_the_template_with_the_prefix_of_its_router() -> None:

@@ -28,6 +28,8 @@ class Rejection(NamedTuple):
     document: dict[str, Any]
     # The problem document in JSON.
     body: bytes
+    # None if nothing was decided.
+    verdict: Verdict | None = None
 
 
 async def admit(client: BaseClient[Any, Any], key_function: KeyFunction, request: Request) -> Headers | Rejection:
@@ -68,8 +70,10 @@ async def decide(
 
 def outcome(verdict: Verdict) -> Headers | Rejection:
     """Returns the headers to add to the response of the application, or a rejection."""
-    if verdict.allowed:
-        return _limit_headers(verdict)
+    return _limit_headers(verdict) if verdict.allowed else _refusal(verdict)._replace(verdict=verdict)
+
+
+def _refusal(verdict: Verdict) -> Rejection:
     # A rule that denies while its store is away has a name, and limits as others do.
     if not verdict.rule and verdict.reason in ("NO_ANSWER", "OVERLOADED", "STORE_UNAVAILABLE", "NOT_READY"):
         return problem(HTTPStatus.SERVICE_UNAVAILABLE, "rate limiter unavailable", [("retry-after", "1")])

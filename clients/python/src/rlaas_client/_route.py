@@ -12,7 +12,7 @@ from typing import Any, Literal, NamedTuple, TypedDict, TypeVar
 from rlaas_client._base import BaseClient, Held
 from rlaas_client._http import Headers, Rejection, decide, outcome, problem
 from rlaas_client._proto.ratelimit_pb2 import CheckRequest, CheckResponse
-from rlaas_client._request import Error
+from rlaas_client._request import Error, check_units
 from rlaas_client._turns import Turns
 from rlaas_client.client import Client
 from rlaas_client.keys import PEER, Key, KeyFunction, Request
@@ -69,6 +69,8 @@ class Route:
     def __post_init__(self) -> None:
         if self.count not in (None, "failures", "successes"):
             raise ValueError(f'count must be "failures" or "successes", not {self.count!r}')
+        if self.cost is not None:
+            check_units("cost", self.cost)
         self._is_confirmed = self._is_logged = False
         self._turns = Turns()
 

@@ -28,6 +28,14 @@ TRY_AGAIN_LATER = 1013
 Dependency = Callable[..., Coroutine[Any, Any, Verdict | None]]
 
 
+class Refused(HTTPException):
+    """The refusal of a request: 429, or 503 without a decision."""
+
+    def __init__(self, status: int, detail: str, headers: dict[str, str], verdict: Verdict) -> None:
+        super().__init__(status, detail, headers)
+        self.verdict = verdict
+
+
 def limit(rule: str, **options: Unpack[Options]) -> Dependency:
     """Returns a dependency that limits a route of HTTP or websockets, and returns the verdict, or None if exempt.
 
@@ -71,8 +79,9 @@ def _client(connection: HTTPConnection) -> AsyncClient:
     state = connection.app.state
     if not hasattr(state, "rlaas"):
         state.rlaas = AsyncClient()
-    client: AsyncClient = state.rlaas
-    return client
+    if not isinstance(state.rlaas, AsyncClient):
+        raise TypeError(f"app.state.rlaas must be an AsyncClient, not {type(state.rlaas).__name__}")
+    return state.rlaas
 
 
 def _refusal(connection: HTTPConnection, rejection: Rejection) -> Exception:
@@ -82,4 +91,6 @@ def _refusal(connection: HTTPConnection, rejection: Rejection) -> Exception:
     extensions = connection.scope.get("extensions") or {}
     if connection.scope["type"] == "websocket" and "websocket.http.response" not in extensions:
         return WebSocketException(TRY_AGAIN_LATER, detail)
-    return HTTPException(rejection.status.value, detail, headers)
+    if rejection.verdict is None:
+        return HTTPException(rejection.status.value, detail, headers)
+    return Refused(rejection.status.value, detail, headers, rejection.verdict)
