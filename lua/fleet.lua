@@ -81,12 +81,13 @@ function operations.append(key, most, content, most_of_project, ttl)
   return { id }
 end
 
--- STREAM: appends an entry, unless there is the mark KEYS[2]. Arguments: maximum number of entries, content, the
--- end of the mark in ms since the epoch. Result: 1, or 0 if there was one.
+-- STREAM: appends an entry, unless there is the mark KEYS[2], and keeps the stream for 366 days. Arguments: maximum
+-- number of entries, content, the end of the mark in ms since the epoch. Result: 1, or 0 if there was one.
 function operations.append_once(key, most, content, ends)
   local mark = KEYS[2]
   if call('GET', mark) then return { 0 } end
   add(key, most, '*', content)
+  call('PEXPIREAT', key, string.format('%.0f', now_millis() + 31622400000))
   call('SET', mark, '1', 'PXAT', ends)
   return { 1 }
 end

@@ -145,6 +145,8 @@ async fn every_use_tells_once_in_redis() {
     let settings = ["store.backend=redis", &*url, "store.redis.timeout=10s"];
     let server = Rlaas::start_from(&dir.write("rules.yaml", RULES), &settings);
     every_use_tells_once(&server).await;
+    let lives: u64 = redis.query(&["TTL", "rlaas:p:_:thresholds"]);
+    assert!((365 * 86_400..=366 * 86_400).contains(&lives), "{lives}");
 }
 
 #[tokio::test]

@@ -3,8 +3,8 @@
 //! Most call one method of the service, and are rows of tables: their words, the method, the
 //! arguments with the paths of the fields that they set, and the columns of the answer. They are
 //! filled, sent and printed by the descriptors of the messages; `--json` is the response in the JSON
-//! mapping of protobuf. Commands with more to do than that are modules of their own: `check`, `health`,
-//! `explain`, `top`, `tail` and `events`.
+//! mapping of protobuf. Commands with more to do than that are modules of their own: `check`, `reserve`,
+//! `health`, `explain`, `top`, `tail` and `events`.
 //!
 //! This crate knows no store, no limiter and no file of rules. Those who run rules in their own
 //! process, and read files, are in the program; they use the tables, texts and calls from here.
