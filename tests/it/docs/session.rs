@@ -119,9 +119,11 @@ impl Session {
             command.env("RLAAS_SERVER__LISTEN", server.grpc());
         }
         let Printed { code, text } = Printed::by(command);
-        // The default port of `check-config` may be taken on this machine.
-        let taken = "warning: server.listen: can't listen on 127.0.0.1:50051: ";
-        let lines = text.split_inclusive('\n').filter(|line| !line.starts_with(taken));
+        // The default ports of `check-config` may be taken on this machine.
+        let is_taken = |line: &&str| {
+            line.starts_with("warning: server.") && line.contains(": can't listen on 127.0.0.1:")
+        };
+        let lines = text.split_inclusive('\n').filter(|line| !is_taken(line));
         Printed { code, text: lines.collect() }
     }
 
