@@ -80,6 +80,9 @@ export class Admitter<R extends HttpRequest> {
     if (options.count && !(["failures", "successes"].includes(options.count) && options.rule)) {
       throw new TypeError("count must be failures or successes, with the name of a reservable rule");
     }
+    if (!["draft", "legacy", "none"].includes(options.headers ?? "draft")) {
+      throw new TypeError("headers must be draft, legacy or none");
+    }
     this.#options = options;
     this.#key = options.key ?? byAddress();
   }

@@ -142,6 +142,13 @@ test("unknown options throw", () => {
   }
 });
 
+test("headers of another style throw", () => {
+  for (const headers of ["draft-8", true]) {
+    const options = { client: refuseAll(), headers } as unknown as RateLimitOptions<IncomingMessage>;
+    assert.throws(() => rateLimit(options), new TypeError("headers must be draft, legacy or none"));
+  }
+});
+
 test("a mistake in the settings is one line of the log", async (context) => {
   let elapsed = 0;
   const now = performance.now.bind(performance);
