@@ -275,7 +275,8 @@ struct Expected {
     kind: KindOfRule,
     algorithm: Algorithm,
     window: Micros,
-    by_file: bool,
+    units: u64,
+    by_file: Option<u64>,
 }
 
 impl Expected {
@@ -288,18 +289,25 @@ impl Expected {
             kind,
             algorithm,
             window,
-            by_file: case.by_file.is_some(),
+            units: case.units,
+            by_file: case.by_file,
         };
-        this.model = Model::new(algorithm, &this.limit(case.units));
+        this.model = Model::new(algorithm, &this.limit(case.units, false));
         this.model.at_first_use = kind.window.contains("first-use");
-        if let Some(units) = case.by_file {
-            this.model.override_by_file(BY_FILE, Grant::Limited(this.limit(units)));
-        }
+        this.restore(BY_FILE);
         this
     }
 
-    /// Returns a limit with the debt that is kept beside it.
-    fn limit(&self, units: u64) -> Limit {
+    /// Leaves a user with the override of the file alone.
+    fn restore(&mut self, user: u8) {
+        self.model.forget_override_by_file(user);
+        if let Some(units) = self.by_file.filter(|_| user == BY_FILE) {
+            self.model.override_by_file(BY_FILE, Grant::Limited(self.limit(units, false)));
+        }
+    }
+
+    /// Returns a limit with the debt that is kept beside it: a charge has room for as much as can be counted.
+    fn limit(&self, units: u64, is_charge: bool) -> Limit {
         let limit = Limit::new(units, self.window).expect("a limit");
         if self.kind.later.is_empty() {
             return limit;
@@ -307,8 +315,9 @@ impl Expected {
         let debt = if self.algorithm == Algorithm::FixedWindow {
             9_007_199_254_740_000 - units
         } else {
+            let most = (1 << 36) - 1 - units;
             let paid_back = units * 366 * 86_400_000_000 / self.kind.window_us;
-            paid_back.min((1 << 36) - 1 - units)
+            if is_charge { most } else { paid_back.min(most) }
         };
         limit.with_max_debt(debt).expect("a debt")
     }
@@ -318,13 +327,15 @@ impl Expected {
         let OwnLimitRequest { user, daily, .. } = asked;
         let most = self.algorithm.max_units();
         let own = daily.and_then(|(_, units)| units).filter(|units| *units <= most);
-        let own = own.filter(|_| !self.by_file || user != BY_FILE);
+        let by_file = self.by_file.filter(|_| user == BY_FILE);
+        let own = own.filter(|_| by_file.is_none());
         // Counted by the limit of the rule, as beneath a ban in a file.
         let is_charge = matches!(action, Action::Report(cost) if cost != Cost::NONE);
         let own = own.filter(|units| *units > 0 || !is_charge);
-        let grant = own.map(|units| match units {
+        let units = own.or(is_charge.then(|| by_file.unwrap_or(self.units)));
+        let grant = units.map(|units| match units {
             0 => Grant::Banned,
-            units => Grant::Limited(self.limit(units)),
+            units => Grant::Limited(self.limit(units, is_charge)),
         });
         // An override at run time beside a limit of 0 decides as one beside a ban in a file.
         self.model.counts_attempts = grant == Some(Grant::Banned);
@@ -332,10 +343,8 @@ impl Expected {
             self.model.override_by_file(user, grant);
         }
         let decision = self.model.act(user, now, action);
-        if grant.is_some() {
-            self.model.forget_override_by_file(user);
-        }
-        let is_own = grant.is_some() && self.model.overrides(user, now).is_empty();
+        self.restore(user);
+        let is_own = own.is_some() && self.model.overrides(user, now).is_empty();
         let remaining = if is_own { decision.remaining.max(0) } else { decision.remaining };
         self.shown(Decision { remaining, ..decision })
     }

@@ -226,9 +226,10 @@ impl Plan {
         for hit in &mut plan.hits {
             hit.headroom = None;
             let RuleIndex::Flat(position) = hit.rule else { continue };
-            let own = rules.rule_at(position).grant;
-            if let (None, Some(own)) = (hit.grant.limit(), own.limit()) {
-                hit.counted_by = Some(Box::new(Grant::Limited(own.anchored_as(hit.window))));
+            let rule = rules.rule_at(position);
+            if let (None, Some(own)) = (hit.grant.limit(), rule.grant.limit()) {
+                let own = Grant::Limited(own.anchored_as(hit.window));
+                hit.counted_by = Some(Box::new(rule.with_room(own)));
             }
         }
         plan
@@ -306,7 +307,9 @@ impl Hit {
     ) -> Self {
         let key = rules.key_for(rule, request, hashing);
         let (grant, on_change, own_limit) = rule.grant_for(request);
-        let needs_room = rule.needs_room() && action.cost() != Cost::NONE;
+        // What requests with larger limits have taken leaves room for a cost that was incurred.
+        let needs_room = matches!(action, Action::Report(_))
+            || (rule.needs_room() && action.cost() != Cost::NONE);
         Self {
             rule: RuleIndex::Flat(position),
             mode: rule.mode_for(&key),

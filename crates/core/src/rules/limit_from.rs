@@ -32,10 +32,11 @@ impl LimitFrom {
     /// What precedes the name of an attribute.
     pub const ATTRIBUTE: &str = "attributes.";
 
-    /// Reads `request` or `attributes.NAME`.
+    /// Reads `request` or `attributes.NAME`, with a name of 1 to 64 bytes.
     pub fn from_text(text: &str) -> Option<Self> {
+        let is_name = |name: &str| (1..=Request::MAX_ATTRIBUTE_NAME).contains(&name.len());
         match text.strip_prefix(Self::ATTRIBUTE) {
-            Some(name) => (!name.is_empty()).then(|| Self::Attribute(name.into())),
+            Some(name) => is_name(name).then(|| Self::Attribute(name.into())),
             None => (text == Self::REQUEST).then_some(Self::Request),
         }
     }
@@ -125,7 +126,8 @@ mod tests {
         for text in ["request", "attributes.daily", "attributes.key.daily"] {
             assert_eq!(LimitFrom::from_text(text).expect("a place").to_string(), text);
         }
-        for text in ["", "daily", "attributes.", "Request", "attributes"] {
+        let long = format!("attributes.{:a>65}", "");
+        for text in ["", "daily", "attributes.", "Request", "attributes", &*long] {
             assert_eq!(LimitFrom::from_text(text), None, "{text}");
         }
     }

@@ -81,9 +81,18 @@ fn fields_that_do_not_belong_together_are_rejected_by_key() {
                 ),
                 ("algorithm: token-bucket, limit-from: attributes.a", "limit-from: only with"),
                 ("algorithm: leaky-bucket, limit_from: attributes.a", "limit_from: only with"),
-                ("limit-from: daily", "limit-from: must be attributes.NAME or request"),
-                ("limit-from: 5", "limit-from: must be attributes.NAME or request"),
-                ("limit-from: attributes.", "limit-from: must be attributes.NAME or request"),
+                (
+                    "limit-from: daily",
+                    "limit-from: must be attributes.NAME, with a name of 1 to 64 bytes, or request",
+                ),
+                (
+                    "limit-from: 5",
+                    "limit-from: must be attributes.NAME, with a name of 1 to 64 bytes, or request",
+                ),
+                (
+                    "limit-from: attributes.",
+                    "limit-from: must be attributes.NAME, with a name of 1 to 64 bytes, or request",
+                ),
                 ("limit-from: attributes.a, on-change: reset", "limit-from: not with on-change"),
                 (
                     "algorithm: fixed-window, post-paid: true, max-debt: 1, limit-from: attributes.a",

@@ -69,9 +69,17 @@ rules:
         (&*file, "caret", "user_id: `^` is a literal character"),
         (&*file, "mark", r"attributes.p\ta: `?` is a literal character"),
         (&*file, "stars", "resource: `**` is the same as `*`"),
-        (&*file, "stars", "an override's user_id: `{…}` is literal text, as in the template of a route"),
+        (
+            &*file,
+            "stars",
+            "an override's user_id: `{…}` is literal text, as in the template of a route",
+        ),
         (&*envoy, "shop.path_/x/**", "value: `**` is the same as `*`"),
-        (&*envoy, "shop.path_/x/**.id_{id}", "value: `{…}` is literal text, as in the template of a route"),
+        (
+            &*envoy,
+            "shop.path_/x/**.id_{id}",
+            "value: `{…}` is literal text, as in the template of a route",
+        ),
     ];
     assert_eq!(error.lines().collect::<Vec<_>>(), expected.map(warned));
 }

@@ -33,7 +33,7 @@ const PERCENTAGE: &str = "must be a percentage from 0% to 100%, such as 25%";
 const WINDOW_FROM: &str = "must be epoch or first-use";
 const NOTIFY_AT: &str = "must be 1 to 5 percentages from 1% to 100%, such as [80%, 100%]";
 const MAX_THRESHOLDS: usize = 5;
-const LIMIT_FROM: &str = "must be attributes.NAME or request";
+const LIMIT_FROM: &str = "must be attributes.NAME, with a name of 1 to 64 bytes, or request";
 const LIMIT_FROM_ALGORITHM: &str =
     "only with fixed-window, sliding-window-counter or sliding-window-log";
 const ON_CHANGE: &str = "must be keep-used, keep-left, scale or reset";
