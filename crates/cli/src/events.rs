@@ -2,13 +2,20 @@
 
 use std::io::{self, Write};
 use std::process::ExitCode;
+use std::time::Duration;
 
 use clap::Args;
 use rlaas_proto::ratelimit::admin::v1::{ListThresholdEventsRequest, ThresholdEvent};
 use rlaas_proto::values::duration;
 
+use tokio::time::sleep;
+use tonic::Code;
+
 use crate::call::{CallArgs, CommandOutput, to_json};
 use crate::text::{self, project_id};
+
+/// Time after which a server that is away is asked again.
+const RETRY_INTERVAL: Duration = Duration::from_secs(1);
 
 /// The options of `rlaas events`.
 #[derive(Args, Debug)]
@@ -35,9 +42,20 @@ pub fn run(args: &EventsArgs) -> ExitCode {
             wait: args.follow.then(|| duration(args.call.wait().into())),
             page_size: 0,
         };
-        let mut known_dropped = 0;
+        let (mut known_dropped, mut is_connected) = (0, None);
         loop {
-            let response = admin.list_threshold_events(request.clone()).await?.into_inner();
+            let response = match admin.list_threshold_events(request.clone()).await {
+                // The server starts again, or another one takes its place.
+                Err(status) if is_connected.is_some() && status.code() == Code::Unavailable => {
+                    if is_connected.replace(false) == Some(true) {
+                        eprintln!("rlaas: {}: trying again", status.message());
+                    }
+                    pause(RETRY_INTERVAL).await;
+                    continue;
+                }
+                answered => answered?.into_inner(),
+            };
+            is_connected = args.follow.then_some(true);
             let mut lines = String::new();
             for event in &response.events {
                 lines += &if args.call.json {
@@ -61,6 +79,11 @@ pub fn run(args: &EventsArgs) -> ExitCode {
             request.after = response.last;
         }
     })
+}
+
+#[expect(clippy::disallowed_methods, reason = "nothing says when a server is there again")]
+async fn pause(time: Duration) {
+    sleep(time).await;
 }
 
 /// Returns one line about an event.
