@@ -152,7 +152,8 @@ async fn every_use_tells_once_in_redis() {
 #[tokio::test]
 async fn events_are_waited_for_and_followed() {
     let dir = TempDir::new();
-    let server = Rlaas::start_from(&dir.write("rules.yaml", RULES), &[]);
+    let file = dir.write("rules.yaml", RULES);
+    let mut server = Rlaas::start_from(&file, &[]);
     for (query, field) in
         [("wait=31s", "wait"), ("wait=-1s", "wait"), ("after=x", "after"), ("pageSize=-1", "page")]
     {
@@ -182,8 +183,34 @@ async fn events_are_waited_for_and_followed() {
     assert!(lines.recv_timeout(SOON).expect("a line").contains("bea"));
     assert!(take(&mut client, "cy", "/turn", 2).await);
     assert!(lines.recv_timeout(SOON).expect("a line").contains("cy"));
+    // A server that is away for a while is asked again.
+    let address = format!("server.listen={}", server.grpc());
+    server.signal("TERM");
+    server.wait();
+    let server = Rlaas::start_from(&file, &[&address]);
+    assert!(take(&mut server.client().await, "dan", "/turn", 2).await);
+    assert!(lines.recv_timeout(SOON).expect("a line").contains("dan"));
     program.kill().expect("a signal");
     program.wait().expect("an end");
+}
+
+#[tokio::test]
+async fn a_server_that_drains_tells_what_was_reached() {
+    let (dir, redis) = (TempDir::new(), RedisServer::start());
+    let url = format!("store.redis.url={}", redis.url());
+    let settings = ["store.backend=redis", &*url, "store.redis.timeout=10s"];
+    let file = dir.write("rules.yaml", RULES);
+    let mut server = Rlaas::start_from(&file, &settings);
+    let client = server.client().await;
+    let calls = (0..60).map(|user| {
+        let mut client = client.clone();
+        async move { take(&mut client, &format!("user-{user}"), "/turn", 2).await }
+    });
+    assert!(join_all(calls).await.into_iter().all(|is_allowed| is_allowed));
+    server.signal("TERM");
+    server.wait();
+    let server = Rlaas::start_from(&file, &settings);
+    assert_eq!(events(&server, "").await.len(), 60);
 }
 
 /// What answers of one caller say: which instance has answered that a user has reached a part; and calls that were

@@ -146,10 +146,11 @@ impl Administrator {
         );
     }
 
-    /// Completes when no change runs: also those whose callers have gone have ended. To be called
-    /// when no more changes come.
+    /// Completes when no change runs, those whose callers have gone too, and no event of a threshold waits for
+    /// the log. To be called when no more changes and decisions come.
     pub async fn finish_changes(&self) {
         self.shared.changes.finished().await;
+        self.shared.metrics.thresholds.none_waits().await;
     }
 
     /// Returns an administrator that uses the connections of this handle.

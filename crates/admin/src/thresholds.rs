@@ -29,9 +29,9 @@ const LOG: &str = "thresholds";
 const MAX_PROJECT_EVENTS: u64 = 1_000;
 /// Events that memory keeps of all projects.
 const MAX_EVENTS: u64 = 10_000;
-/// Times that an event is offered to the store, and the pause after each: together 10 s.
+/// Times that an event is offered to the store, and the time from one to the next: together 10 s.
 const TRIES: u32 = 8;
-const PAUSE: Duration = Duration::from_millis(400);
+const TRY_INTERVAL: Duration = Duration::from_millis(1_250);
 const TRY_TIMEOUT: Duration = Duration::from_millis(850);
 /// Longest time that a call waits for events.
 const MAX_WAIT: Duration = Duration::from_secs(30);
@@ -57,6 +57,7 @@ impl Administrator {
                     warn!(rule = &*reached.rule, %error, "an event of a threshold is lost");
                 }
             }
+            thresholds.count_ended();
         }
     }
 
@@ -64,7 +65,7 @@ impl Administrator {
         let event = self.event(reached).encode_to_vec();
         let mut tries = 0;
         loop {
-            let deadline = Deadline::within(TRY_TIMEOUT);
+            let (deadline, next) = (Deadline::within(TRY_TIMEOUT), Deadline::within(TRY_INTERVAL));
             let recorded = async {
                 let mark = self.hasher().hasher(deadline).await?.shown(&mark(reached));
                 let entry = NewEntry {
@@ -82,7 +83,7 @@ impl Administrator {
                 // Memory that has no room for marks has none in a moment either, and other projects wait.
                 Err(StoreError::Custom { .. }) | Ok(_) => return recorded,
                 Err(_) if tries == TRIES => return recorded,
-                Err(_) => pause(PAUSE).await,
+                Err(_) => pause(next.remaining()).await,
             }
         }
     }

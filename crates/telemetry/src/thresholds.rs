@@ -10,6 +10,7 @@ use prometheus_client::registry::Registry;
 use rlaas_core::rules::Percentage;
 use rlaas_limiter::observer::{OTHER_RULES, Reached};
 use tokio::sync::mpsc::{Receiver, Sender, channel};
+use tokio::sync::watch;
 
 use super::metrics::add;
 
@@ -25,6 +26,8 @@ const MAX_LABELS: usize = 100;
 pub struct Thresholds {
     /// Set once somebody reads.
     sender: OnceLock<Sender<Reached>>,
+    /// Number of those that were reached, and are neither in the log nor lost.
+    waiting: watch::Sender<usize>,
     projects: Mutex<HashMap<String, ProjectEvents>>,
     /// Events in the log, by rule and threshold.
     pub(super) told: Family<ThresholdLabels, Counter>,
@@ -91,6 +94,17 @@ impl Thresholds {
         self.told.get_or_create(&labels).inc();
     }
 
+    /// Counts an event that waits no more.
+    pub fn count_ended(&self) {
+        self.waiting.send_modify(|waiting| *waiting -= 1);
+    }
+
+    /// Completes when no event waits for the log.
+    pub async fn none_waits(&self) {
+        // The sender lives as long as this.
+        drop(self.waiting.subscribe().wait_for(|waiting| *waiting == 0).await);
+    }
+
     /// Returns the number of events of a project that were dropped.
     pub fn dropped(&self, project: &str) -> u64 {
         let projects = self.projects.lock().unwrap_or_else(PoisonError::into_inner);
@@ -108,8 +122,10 @@ impl Thresholds {
             (events.second, events.in_second) = (second, 0);
         }
         events.in_second += 1;
+        self.waiting.send_modify(|waiting| *waiting += 1);
         let is_sent = events.in_second <= MAX_PER_SECOND && sender.try_send(reached).is_ok();
         if !is_sent {
+            self.count_ended();
             events.dropped += 1;
             let project = if events.is_label { project } else { OTHER_RULES.to_owned() };
             self.dropped.get_or_create(&DroppedLabels { project }).inc();
