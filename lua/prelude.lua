@@ -9,9 +9,9 @@
 --                     `--@coupled`, without the lines from `--@control` or `--@full` to `--@end`
 --   lean, overrides   as lean, with control.lua and the lines from `--@control`
 --   full              everything
--- control.lua, on_change.lua, holds.lua, idempotency.lua, budgets.lua and, with its part of an algorithm below
--- `--@coupled`, coupled.lua are in one function, `define`, which check.lua calls for the first request that needs
--- one of them. The algorithms of a script for all are in functions, too: see `definitions`.
+-- control.lua, on_change.lua, holds.lua, idempotency.lua and, with its part of an algorithm below `--@coupled`,
+-- coupled.lua are in one function, `define`, which check.lua calls for the first request that needs one of
+-- them. The algorithms of a script for all are in functions, too: see `definitions`.
 --
 -- Lua numbers are doubles. All numbers here are whole and below 2^53, up to which doubles are exact.
 
