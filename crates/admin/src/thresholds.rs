@@ -80,7 +80,7 @@ impl Administrator {
             tries += 1;
             let recorded = recorded.await;
             match recorded {
-                // Memory that has no room for marks has none in a moment either, and other projects wait.
+                // A memory store that is full of marks stays full for now: more tries would only delay other events.
                 Err(StoreError::Custom { .. }) | Ok(_) => return recorded,
                 Err(_) if tries == TRIES => return recorded,
                 Err(_) => pause(next.remaining()).await,

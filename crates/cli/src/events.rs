@@ -7,7 +7,6 @@ use std::time::Duration;
 use clap::Args;
 use rlaas_proto::ratelimit::admin::v1::{ListThresholdEventsRequest, ThresholdEvent};
 use rlaas_proto::values::duration;
-
 use tokio::time::sleep;
 use tonic::Code;
 

@@ -307,7 +307,8 @@ impl Hit {
     ) -> Self {
         let key = rules.key_for(rule, request, hashing);
         let (grant, on_change, own_limit) = rule.grant_for(request);
-        // What requests with larger limits have taken leaves room for a cost that was incurred.
+        // A cost that was incurred counts in full, also where requests with larger limits have taken more than this
+        // limit.
         let needs_room = matches!(action, Action::Report(_))
             || (rule.needs_room() && action.cost() != Cost::NONE);
         Self {
